@@ -1,0 +1,97 @@
+"""Which frame is the user's: raw source positions, taken per op and cheap.
+
+A raw site is ``(code, lasti)`` of the innermost frame outside PyTorch, devguard and the standard library. Where that frame lies in
+an installed library, the innermost frame of the user's own project follows: ``(code, lasti, project_code, project_lasti)``.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from types import CodeType, FrameType
+
+RawSite = tuple[CodeType, int] | tuple[CodeType, int, CodeType, int]
+
+SKIPPED, LIBRARY, PROJECT = 0, 1, 2
+
+# Libraries that are as little the cause of a device bug as the standard library is.
+_TRANSPARENT = ("torch", "devguard", "wrapt", "numpy", "_pytest", "pluggy", "IPython", "ipykernel", "functorch")
+
+
+def _library_roots() -> tuple[str, ...]:
+    roots = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages(), site.getusersitepackages()}
+    return tuple(os.path.join(root, "") for root in sorted(r for r in roots if r))
+
+
+def _package_root(name: str) -> str | None:
+    module = sys.modules.get(name)
+    path = getattr(module, "__file__", None)
+    return os.path.join(os.path.dirname(path), "") if path else None
+
+
+_LIBRARY_ROOTS = _library_roots()
+_STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
+_OWN_ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+_KIND: dict[CodeType, int] = {}
+
+
+def kind_of_file(filename: str) -> int:
+    """SKIPPED, LIBRARY or PROJECT, by the path that Python gave to the code."""
+    if filename.startswith("<"):
+        return PROJECT if filename.startswith(("<stdin", "<ipython", "<string", "<cell", "<doctest")) else SKIPPED
+    if filename.startswith(_OWN_ROOT):
+        return SKIPPED
+    for root in _LIBRARY_ROOTS:
+        if filename.startswith(root):
+            package = filename[len(root) :].split(os.sep, 1)[0].removesuffix(".py")
+            return SKIPPED if package in _TRANSPARENT else LIBRARY
+    if filename.startswith(_STDLIB):
+        return SKIPPED
+    torch_root = _package_root("torch")
+    if torch_root is not None and filename.startswith(torch_root):
+        return SKIPPED
+    parts = filename.split(os.sep)
+    return LIBRARY if "site-packages" in parts or "dist-packages" in parts else PROJECT
+
+
+def kind_of(code: CodeType) -> int:
+    """The kind of one code object, remembered."""
+    kind = _KIND.get(code)
+    if kind is None:
+        kind = _KIND[code] = kind_of_file(code.co_filename)
+    return kind
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame outside PyTorch, devguard and the standard library, from `frame` outwards."""
+    while frame is not None and not kind_of(frame.f_code):
+        frame = frame.f_back
+    return frame
+
+
+def project_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of the user's own project, from `frame` outwards."""
+    while frame is not None and kind_of(frame.f_code) != PROJECT:
+        frame = frame.f_back
+    return frame
+
+
+def raw_site(frame: FrameType | None) -> RawSite | None:
+    """The raw site of the first user frame from `frame` outwards; None where no user frame is on this stack."""
+    known = _KIND
+    while frame is not None:
+        code = frame.f_code
+        kind = known.get(code)
+        if kind is None:
+            kind = kind_of(code)
+        if kind == PROJECT:
+            return (code, frame.f_lasti)
+        if kind == LIBRARY:
+            owner = project_frame(frame.f_back)
+            if owner is None:
+                return (code, frame.f_lasti)
+            return (code, frame.f_lasti, owner.f_code, owner.f_lasti)
+        frame = frame.f_back
+    return None

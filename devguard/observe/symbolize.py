@@ -1,0 +1,145 @@
+"""From a raw site to a :class:`Site`: the statement, its columns and its text. Runs only when a finding is built."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import linecache
+from types import CodeType
+
+from devguard.observe.frames import PROJECT, RawSite, kind_of
+from devguard.observe.site import Site
+
+_COMPOUND = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.If,
+    ast.With,
+    ast.AsyncWith,
+    ast.Try,
+    ast.Match,
+)
+
+Span = tuple[int, int, int, int]
+
+
+@functools.lru_cache(maxsize=256)
+def module_ast(filename: str) -> ast.Module | None:
+    """The parsed source of a file, None where it is missing or is no Python of this version."""
+    source = "".join(linecache.getlines(filename))
+    if not source:
+        return None
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def position(code: CodeType, lasti: int) -> Span | None:
+    """(line, end line, column, end column) of the expression that an instruction belongs to; columns in UTF-8 bytes.
+
+    Python 3.10 knows only lines: there the columns are -1.
+    """
+    if hasattr(code, "co_positions"):
+        for index, span in enumerate(code.co_positions()):
+            if index == lasti // 2:
+                line, end_line, column, end_column = span
+                if line is not None:
+                    return (line, end_line or line, -1 if column is None else column, -1 if end_column is None else end_column)
+                return None
+        return None
+    line = None
+    for offset, start in dis.findlinestarts(code):
+        if offset > lasti:
+            break
+        line = start
+    return None if line is None else (line, line, -1, -1)
+
+
+def _header_end(node: ast.stmt) -> int:
+    """The last line of a compound statement's head (``for x in y:``), without its body."""
+    body = getattr(node, "body", None) or getattr(node, "cases", None)
+    first = body[0] if body else node
+    first_line = getattr(first, "lineno", None) or getattr(getattr(first, "pattern", None), "lineno", node.lineno)
+    decorators = getattr(first, "decorator_list", None)
+    if decorators:
+        first_line = min(first_line, *(d.lineno for d in decorators))
+    return max(node.lineno, first_line - 1) if first_line > node.lineno else node.lineno
+
+
+@functools.lru_cache(maxsize=4096)
+def statement_at(filename: str, line: int) -> ast.stmt | None:
+    """The innermost statement that covers a line."""
+    tree = module_ast(filename)
+    if tree is None:
+        return None
+    found: ast.stmt | None = None
+    level: list[ast.AST] = [tree]
+    while level:
+        inner: list[ast.AST] = []
+        for node in level:
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.stmt):
+                    if child.lineno <= line <= (child.end_lineno or child.lineno):
+                        found = child
+                        inner = [child]
+                        break
+                elif not isinstance(child, ast.expr):  # except handlers, match cases
+                    inner.append(child)
+            else:
+                continue
+            break
+        level = inner
+    return found
+
+
+def _text(filename: str, line: int, end_line: int, column: int) -> str:
+    lines = linecache.getlines(filename)[line - 1 : end_line]
+    if not lines:
+        return ""
+    head = lines[0].rstrip("\n")
+    rest = [text.rstrip("\n") for text in lines[1:]]
+    return "\n".join([head[column:] if head[:column].isspace() or column == 0 else head.strip(), *rest]).rstrip()
+
+
+@functools.lru_cache(maxsize=8192)
+def site_of(code: CodeType, lasti: int) -> Site:
+    """The statement that an instruction belongs to. Never fails: a missing source gives an empty text."""
+    filename = code.co_filename
+    function = getattr(code, "co_qualname", code.co_name)
+    span = position(code, lasti)
+    if span is None:
+        line = code.co_firstlineno
+        return Site(filename, line, line, 0, 0, function, linecache.getline(filename, line).strip())
+    line, end_line, column, end_column = span
+    statement = statement_at(filename, line)
+    if statement is None:
+        text = linecache.getline(filename, line)
+        return Site(filename, line, end_line, max(column, 0), max(end_column, 0), function, text.strip())
+    first = statement.lineno
+    last = _header_end(statement) if isinstance(statement, _COMPOUND) else (statement.end_lineno or first)
+    if column < 0:
+        column, end_column = statement.col_offset, statement.end_col_offset or statement.col_offset
+    return Site(filename, first, last, column, end_column, function, _text(filename, first, last, statement.col_offset))
+
+
+def where(raw: RawSite | None) -> Site | None:
+    """The innermost site outside PyTorch."""
+    return None if raw is None else site_of(raw[0], raw[1])
+
+
+def called_from(raw: RawSite | None) -> Site | None:
+    """The innermost site of the user's own project, where :func:`where` lies in an installed library; else None."""
+    if raw is None or kind_of(raw[0]) == PROJECT:
+        return None
+    return site_of(raw[2], raw[3]) if len(raw) == 4 else None
+
+
+def users_line(raw: RawSite | None) -> Site | None:
+    """The line that the user can edit: :func:`called_from` where there is one, else :func:`where`."""
+    return called_from(raw) or where(raw)
