@@ -1,0 +1,247 @@
+"""The dispatch mode: every op of the watched threads passes here. Read DESIGN section 4 before adding anything per op."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from devguard.observe.frames import RawSite, raw_site
+from devguard.observe.origins import Origin, storage_key
+from devguard.observe.plan import Handler, Plan
+from devguard.observe.recorder import Recorder
+
+_Tensor = torch.Tensor
+_OpOverload = torch._ops.OpOverload
+
+
+class Op:
+    """One op that somebody wants to look at. `result` is set when it has run, `error` when it has raised."""
+
+    __slots__ = ("_site", "args", "error", "frame", "func", "kwargs", "mixed", "plan", "result")
+
+    def __init__(self, func: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> None:
+        self.func = func
+        self.plan = plan
+        self.args = args
+        self.kwargs = kwargs
+        self.frame: FrameType | None = frame
+        self.mixed = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._site: RawSite | None | bool = False
+
+    @property
+    def site(self) -> RawSite | None:
+        """The raw site of the user's frame."""
+        if self._site is False:
+            self._site = raw_site(self.frame)
+        return self._site  # type: ignore[return-value]
+
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """An argument, however it was passed."""
+        if position < len(self.args):
+            return self.args[position]
+        return self.kwargs.get(name, default)
+
+    def operands(self) -> list[tuple[str, Any]]:
+        """(argument name, tensor) of every tensor operand; elements of a list as `tensors[0]`."""
+        found: list[tuple[str, Any]] = []
+        for index, argument in enumerate(self.func._schema.arguments):
+            value = self.args[index] if index < len(self.args) and not argument.kwarg_only else self.kwargs.get(argument.name)
+            if isinstance(value, _Tensor):
+                found.append((argument.name, value))
+            elif isinstance(value, (list, tuple)):
+                found.extend((f"{argument.name}[{i}]", v) for i, v in enumerate(value) if isinstance(v, _Tensor))
+        return found
+
+
+class Handlers:
+    """Who wants to look at which op. `before` handlers see the operands, `after` handlers also the result.
+
+    Keys are schema names (`aten::item`); `mixed` handlers see every op whose operands are on several devices, before and after it
+    (an op that raised has `error` set), `failed` handlers every op that raised an exception."""
+
+    def __init__(self) -> None:
+        self.before: dict[str, list[Handler]] = defaultdict(list)
+        self.after: dict[str, list[Handler]] = defaultdict(list)
+        self.mixed_before: list[Handler] = []
+        self.mixed: list[Handler] = []
+        self.failed: list[Handler] = []
+
+
+class DispatchMode(TorchDispatchMode):
+    """Looks at devices, records origins, calls the handlers; changes nothing."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Leave torch.compile on: what runs inside a compiled region is told in `not_seen`."""
+        return True
+
+    def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self.handlers = handlers
+        self.plans: dict[Any, Plan] = {}
+
+    def plan_for(self, func: Any) -> Plan:
+        """The plan of an overload, made at its first call."""
+        name = func._schema.name
+        plan = Plan(func, tuple(self.handlers.before.get(name, ())), tuple(self.handlers.after.get(name, ())))
+        self.plans[func] = plan
+        return plan
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if kwargs is None:
+            kwargs = {}
+        recorder = self.recorder
+        if not recorder.active:
+            return func(*args, **kwargs)
+        plan = self.plans.get(func)
+        if plan is None:
+            if not isinstance(func, _OpOverload):
+                return self.higher_order(func, args, kwargs)
+            plan = self.plan_for(func)
+        recorder.facts.ops += 1
+        if plan.composite and torch.is_inference_mode_enabled():
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        mixed = False
+        if len(plan.tensor_names) > 1 or plan.lists:
+            try:
+                mixed = on_several_devices(plan, args, kwargs)
+            except Exception as problem:
+                recorder.fail("device compare", problem)
+        if mixed or plan.before or plan.after:
+            return self.observed(func, plan, args, kwargs, mixed, sys._getframe(1))
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:
+            self.after_error(func, plan, args, kwargs, error, sys._getframe(1))
+            raise
+        if plan.fresh:
+            try:
+                self.record_origin(plan, args, result, raw_site(sys._getframe(1)))
+            except Exception as problem:
+                recorder.fail("origins", problem)
+        return result
+
+    def observed(
+        self, func: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], mixed: bool, frame: FrameType
+    ) -> Any:
+        """The slow path: somebody wants to look at this op."""
+        op = Op(func, plan, args, kwargs, frame)
+        op.mixed = mixed
+        handlers = self.handlers
+        if mixed:
+            for handler in handlers.mixed_before:
+                handler(op)
+        for handler in plan.before:
+            handler(op)
+        try:
+            op.result = result = func(*args, **kwargs)
+        except Exception as error:
+            op.error = error
+            self.run_failed(op)
+            op.frame = None
+            raise
+        for handler in plan.after:
+            handler(op)
+        if mixed:
+            for handler in handlers.mixed:
+                handler(op)
+        if plan.fresh:
+            try:
+                self.record_origin(plan, args, result, op.site)
+            except Exception as problem:
+                self.recorder.fail("origins", problem)
+        op.frame = None
+        return result
+
+    def after_error(
+        self, func: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception, frame: FrameType
+    ) -> None:
+        """An op that nobody looked at raised: now somebody may want to."""
+        op = Op(func, plan, args, kwargs, frame)
+        op.error = error
+        self.run_failed(op)
+        op.frame = None
+
+    def run_failed(self, op: Op) -> None:
+        """Call the handlers of a failed op."""
+        if op.mixed:
+            for handler in self.handlers.mixed:
+                handler(op)
+        for handler in self.handlers.failed:
+            handler(op)
+
+    def record_origin(self, plan: Plan, args: tuple[Any, ...], result: Any, site: RawSite | None) -> None:
+        """Remember where each new tensor's data comes from."""
+        recorder = self.recorder
+        parent = None
+        if plan.copies and args and isinstance(args[0], _Tensor):
+            parent = recorder.origins.of(args[0])
+        step = recorder.steps.now
+        if isinstance(result, _Tensor):
+            key = storage_key(result)
+            if key is not None:
+                recorder.origins.put(key, Origin(site, plan.short, result.get_device(), step, parent))
+        elif isinstance(result, (tuple, list)):
+            for item in result:
+                if isinstance(item, _Tensor):
+                    key = storage_key(item)
+                    if key is not None:
+                        recorder.origins.put(key, Origin(site, plan.short, item.get_device(), step, parent))
+
+    def higher_order(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """torch.cond, flex_attention and kin: run as they are, told in `not_seen`."""
+        recorder = self.recorder
+        try:
+            recorder.facts.not_seen(f"higher-order op {func}", raw_site(sys._getframe(2)), recorder.steps.now)
+        except Exception as problem:
+            recorder.fail("higher-order ops", problem)
+        return func(*args, **kwargs)
+
+
+def on_several_devices(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Do the tensor operands of an op sit on more than one device? (0-dim host operands count: the handlers judge.)"""
+    count = len(args)
+    first: int | None = None
+    for index in plan.tensors:
+        if index < count:
+            value = args[index]
+            if isinstance(value, _Tensor):
+                device = value.get_device()
+                if first is None:
+                    first = device
+                elif device != first:
+                    return True
+    for index in plan.lists:
+        if index < count and args[index] is not None:
+            for value in args[index]:
+                if isinstance(value, _Tensor):
+                    device = value.get_device()
+                    if first is None:
+                        first = device
+                    elif device != first:
+                        return True
+    if kwargs:
+        for name in plan.tensor_names:
+            value = kwargs.get(name)
+            if isinstance(value, _Tensor):
+                device = value.get_device()
+                if first is None:
+                    first = device
+                elif device != first:
+                    return True
+    return False

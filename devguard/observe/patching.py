@@ -1,0 +1,50 @@
+"""Wrapping names of other libraries with wrapt, and giving every one back, in whatever order the watches end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import wrapt
+
+Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
+
+_MISSING = object()
+
+
+class Patches:
+    """The wrappers that one observer has installed."""
+
+    def __init__(self) -> None:
+        self._installed: list[tuple[Any, str, Any, Any]] = []
+
+    def wrap(self, owner: Any, name: str, wrapper: Wrapper) -> bool:
+        """Wrap `owner.name`; False where there is no such name.
+
+        `wrapper(wrapped, instance, args, kwargs)` is called instead. An attribute that `owner` only inherits is shadowed, and the
+        shadow is removed again."""
+        original = owner.__dict__.get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
+        target = getattr(owner, name, _MISSING) if original is _MISSING else original
+        if target is _MISSING:
+            return False
+        proxy = wrapt.FunctionWrapper(target, wrapper)
+        setattr(owner, name, proxy)
+        self._installed.append((owner, name, original, proxy))
+        return True
+
+    def restore(self) -> None:
+        """Take every wrapper off again, last one first; one that another watch has wrapped meanwhile is cut out of the middle."""
+        while self._installed:
+            owner, name, original, proxy = self._installed.pop()
+            current = owner.__dict__.get(name, _MISSING)
+            if current is proxy:
+                if original is _MISSING:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, original)
+                continue
+            while isinstance(current, wrapt.FunctionWrapper):
+                if current.__wrapped__ is proxy:
+                    current.__wrapped__ = proxy.__wrapped__
+                    break
+                current = current.__wrapped__

@@ -1,0 +1,79 @@
+"""What all observers of one watch share: the step, the origins, the facts, and the register of devguard's own failures."""
+
+from __future__ import annotations
+
+import multiprocessing.util
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from devguard.observe.facts import Facts, Failure
+from devguard.observe.frames import RawSite, raw_site
+from devguard.observe.origins import Origins
+from devguard.observe.steps import Steps
+
+
+class Observer(Protocol):
+    """A part of the watch. `start` installs its hooks and patches, `stop` gives every one of them back."""
+
+    name: str
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class _PerThread(threading.local):
+    """What belongs to the thread that runs: the stack of entry points it is in (see `entries.py`) and of modules."""
+
+    def __init__(self) -> None:
+        self.intents: list[Any] = []
+        self.modules: list[Any] = []
+
+
+class Recorder:
+    """The shared state of one watch. Observers write facts here; rules read `facts` later."""
+
+    def __init__(self, *, root: Any = None, warmup: int = 2) -> None:
+        self.root = root
+        self.active = True
+        self.pid = os.getpid()
+        self.origins = Origins()
+        self.steps = Steps()
+        self.facts = Facts(warmup=warmup)
+        self.thread = _PerThread()
+        self.started = time.time()
+        self.own_ns = 0
+        self.broken: set[str] = set()
+        self.observers: dict[str, Observer] = {}
+        multiprocessing.util.register_after_fork(self, Recorder.forked)
+
+    def forked(self) -> None:
+        """In a forked child (a DataLoader worker): what it does is not this process's run."""
+        self.active = False
+
+    def site(self, depth: int = 1) -> RawSite | None:
+        """The raw site of the user's frame, seen from the caller."""
+        return raw_site(sys._getframe(depth + 1))
+
+    def fail(self, part: str, problem: BaseException) -> None:
+        """A part of devguard failed: remember it once. The program goes on, the part stays off."""
+        if part not in self.broken:
+            self.broken.add(part)
+            self.facts.failures.append(Failure(part, f"{type(problem).__name__}: {problem}"[:300]))
+
+    def shielded(self, part: str, function: Callable[..., None]) -> Callable[..., None]:
+        """`function`, unable to break the program: its first exception switches `part` off and is told in the report."""
+
+        def call(*args: Any, **kwargs: Any) -> None:
+            if part in self.broken:
+                return
+            try:
+                function(*args, **kwargs)
+            except Exception as problem:  # the user's program must go on, whatever is wrong with us
+                self.fail(part, problem)
+
+        return call

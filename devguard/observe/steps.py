@@ -1,0 +1,51 @@
+"""What a step is: one optimizer.step() or watch.step(); without either, one call of the outermost module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Steps:
+    """The number of complete steps. With several optimizers the one that stepped most often counts (a GAN's two are one step)."""
+
+    __slots__ = ("_by_optimizer", "_called", "_explicit", "_has_optimizer")
+
+    def __init__(self) -> None:
+        self._explicit = 0
+        self._by_optimizer: dict[int, int] = {}
+        self._has_optimizer = False
+        self._called = 0
+
+    @property
+    def now(self) -> int:
+        """The index of the open step; equal to the number of complete ones."""
+        if self._explicit:
+            return self._explicit
+        if self._has_optimizer:
+            return max(self._by_optimizer.values(), default=0)
+        return max(self._called - 1, 0)
+
+    @property
+    def total(self) -> int:
+        """The number of complete steps; a run of forward calls alone is complete with its last call."""
+        if self._explicit or self._has_optimizer:
+            return self.now
+        return self._called
+
+    def explicit(self) -> None:
+        """The program said so: watch.step()."""
+        self._explicit += 1
+
+    def optimizer_made(self) -> None:
+        """From now on optimizers tell the steps."""
+        self._has_optimizer = True
+
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """One optimizer.step() is complete."""
+        self._has_optimizer = True
+        key = id(optimizer)
+        self._by_optimizer[key] = self._by_optimizer.get(key, 0) + 1
+
+    def outermost_called(self) -> None:
+        """An outermost module begins its forward."""
+        self._called += 1

@@ -1,0 +1,47 @@
+"""A dispatch mode belongs to one thread: carry the watch into the threads that the program starts while it runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from devguard.observe.dispatch import DispatchMode, Handlers
+from devguard.observe.patching import Patches
+from devguard.observe.recorder import Recorder
+
+# Threads of PyTorch's own that only pass finished batches on.
+_LEFT_ALONE = ("_pin_memory_loop",)
+
+
+class Threads:
+    """Observer: a thread started under the watch runs under it (DataParallel's replicas, ThreadPoolExecutor, the user's own)."""
+
+    name = "threads"
+
+    def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
+        self.recorder = recorder
+        self.handlers = handlers
+        self.patches = Patches()
+
+    def start(self) -> None:
+        """Wrap threading.Thread.start."""
+        self.patches.wrap(threading.Thread, "start", self._start)
+
+    def stop(self) -> None:
+        """Give it back; threads that still run see an inactive recorder."""
+        self.patches.restore()
+
+    def _start(self, wrapped: Callable[..., Any], thread: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target = getattr(getattr(thread, "_target", None), "__name__", "")
+        if self.recorder.active and target not in _LEFT_ALONE:
+            run = thread.run
+            mode = DispatchMode(self.recorder, self.handlers)
+
+            def watched() -> None:
+                del thread.run
+                with mode:
+                    run()
+
+            thread.run = watched
+        return wrapped(*args, **kwargs)

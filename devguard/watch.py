@@ -1,0 +1,195 @@
+"""watch(): puts the parts together and gives everything back on exit."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
+
+from devguard.observe.consistency import Consistency
+from devguard.observe.dispatch import DispatchMode, Handlers
+from devguard.observe.facts import ExceptionFact
+from devguard.observe.frames import raw_site
+from devguard.observe.recorder import Observer, Recorder
+from devguard.observe.threads import Threads
+from devguard.observe.traffic import Traffic
+from devguard.options import Options
+from devguard.report.build import build_report
+from devguard.report.model import Report
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OBSERVERS: tuple[Callable[[Recorder, Handlers], Observer], ...] = (Consistency, Traffic, Threads)
+
+
+def watch(model: torch.nn.Module | None = None, *, options: Options | None = None, **overrides: Any) -> Watch:
+    """Watch what runs inside ``with devguard.watch(model):``; also a decorator, and start()/stop().
+
+    `model` is the root that module paths start from; without it the first module called is. Keyword arguments are the options of
+    :class:`devguard.options.Options`. Raises OptionsError for an unknown or bad option.
+    """
+    return Watch(model, options=options, **overrides)
+
+
+class Watch:
+    """One watch: its hooks, modes and patches are its own, and all are given back by :meth:`stop`."""
+
+    def __init__(self, model: torch.nn.Module | None = None, *, options: Options | None = None, **overrides: Any) -> None:
+        self.model = model
+        if options is None:
+            options = Options.load(**overrides)
+        elif overrides:
+            options = options.replace(**overrides)
+        self.options = options
+        self._recorder: Recorder | None = None
+        self._mode: DispatchMode | None = None
+        self._observers: list[Observer] = []
+        self._seconds = 0.0
+        self._final: Report | None = None
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Watch:
+        """Begin to watch this thread, and the threads it starts from now on. Raises RuntimeError when it is running already."""
+        if self._mode is not None:
+            raise RuntimeError("this watch is running already: make another with devguard.watch()")
+        recorder = Recorder(root=self.model, warmup=self.options.warmup)
+        _describe_machine(recorder)
+        handlers = Handlers()
+        self._recorder, self._final = recorder, None
+        self._observers = []
+        for make in _OBSERVERS:
+            try:
+                observer = make(recorder, handlers)
+                recorder.observers[observer.name] = observer
+                self._observers.append(observer)
+                observer.start()
+            except Exception as problem:  # a part that can't start is told in the report; the program must run
+                recorder.fail(getattr(make, "name", make.__name__), problem)
+        self._mode = DispatchMode(recorder, handlers)
+        self._mode.__enter__()
+        return self
+
+    def stop(self) -> Report:
+        """End the watch, give back every hook, mode and patch, and return the final report."""
+        recorder, mode = self._recorder, self._mode
+        if recorder is None:
+            raise RuntimeError("this watch was never started")
+        if mode is not None:
+            self._mode = None
+            self._seconds = time.time() - recorder.started
+            mode.__exit__(None, None, None)
+            recorder.active = False
+            for observer in reversed(self._observers):
+                try:
+                    observer.stop()
+                except Exception as problem:
+                    recorder.fail(observer.name, problem)
+        return self.report
+
+    def __enter__(self) -> Watch:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.note_exception(error)
+        self.stop()
+
+    def __call__(self, function: F) -> F:
+        """As a decorator: every call of the function is watched anew, its report is this watch's `report`."""
+
+        @functools.wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return watched  # type: ignore[return-value]
+
+    # -- during the run -----------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Tell that one step of the program's main loop is complete (needed only where no optimizer tells it)."""
+        if self._recorder is not None:
+            self._recorder.steps.explicit()
+
+    def note_exception(self, error: BaseException) -> None:
+        """Remember the exception that ends the program and attach devguard's finding to it; type and traceback stay."""
+        recorder = self._recorder
+        if recorder is None or isinstance(error, (SystemExit, GeneratorExit)):
+            return
+        try:
+            frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+            site = raw_site(frames[-1]) if frames else None
+            recorder.facts.exception = ExceptionFact(type(error).__name__, str(error), site)
+            self._final = None
+            note = _note_for(self.report)
+            if note:
+                add_note(error, note)
+        except Exception as problem:
+            recorder.fail("exception note", problem)
+
+    @property
+    def report(self) -> Report:
+        """What was found so far; final once the watch has ended."""
+        recorder = self._recorder
+        if recorder is None:
+            raise RuntimeError("this watch has not been started: use it as `with devguard.watch():` or call start()")
+        if self._mode is None and self._final is not None:
+            return self._final
+        seconds = self._seconds if self._mode is None else time.time() - recorder.started
+        for observer in self._observers:
+            collect = getattr(observer, "collect", None)
+            if collect is not None:
+                recorder.shielded(f"{observer.name}: collect", collect)()
+        recorder.facts.steps = recorder.steps.total
+        report = build_report(recorder.facts, self.options, started=recorder.started, seconds=seconds, own_seconds=recorder.own_ns / 1e9)
+        if self._mode is None:
+            self._final = report
+        return report
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """BaseException.add_note, also on Python 3.10 (where tracebacks do not show notes, but readers find `__notes__`)."""
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    else:
+        notes = [*getattr(error, "__notes__", ()), note]
+        error.__notes__ = notes  # type: ignore[attr-defined]
+
+
+def _note_for(report: Report) -> str:
+    """The finding to show under an exception: the first error that is about the crash, in two or three lines."""
+    for found in report.findings:
+        if found.level != "error":
+            continue
+        lines = [f"devguard: {found.rule} {found.name}: {found.message}"]
+        if found.cause is not None:
+            lines.append(f"  change {found.cause.file}:{found.cause.line}: {found.cause.text.splitlines()[0] if found.cause.text else ''}")
+        if found.fix is not None:
+            lines.append(f"  fix: {found.fix.text}")
+        return "\n".join(lines)
+    return ""
+
+
+def _describe_machine(recorder: Recorder) -> None:
+    """Devices, whether they are simulated, and the job's environment, as facts."""
+    facts = recorder.facts
+    simulate = sys.modules.get("devguard.simulate")
+    facts.simulated = simulate is not None and simulate.active() is not None
+    if torch.cuda.is_available():
+        facts.devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    else:
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        if accelerator is not None:
+            facts.devices = [f"{accelerator.type}:{i}" for i in range(torch.accelerator.device_count())]
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
+    facts.environment = {name: os.environ[name] for name in names if name in os.environ}
