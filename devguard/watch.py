@@ -14,19 +14,34 @@ from typing import Any, TypeVar
 import torch
 
 from devguard.observe.consistency import Consistency
+from devguard.observe.copies import Copies
 from devguard.observe.dispatch import DispatchMode, Handlers
+from devguard.observe.entries import Entries
 from devguard.observe.facts import ExceptionFact
 from devguard.observe.frames import raw_site
+from devguard.observe.module_stack import ModuleStack
+from devguard.observe.optimizers import Optimizers
+from devguard.observe.process import Process
 from devguard.observe.recorder import Observer, Recorder
+from devguard.observe.syncs import Syncs
 from devguard.observe.threads import Threads
-from devguard.observe.traffic import Traffic
 from devguard.options import Options
 from devguard.report.build import build_report
 from devguard.report.model import Report
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_OBSERVERS: tuple[Callable[[Recorder, Handlers], Observer], ...] = (Consistency, Traffic, Threads)
+# Order matters: Entries comes last, when all others have said which entry points they listen to.
+_OBSERVERS: tuple[Callable[[Recorder, Handlers], Observer], ...] = (
+    ModuleStack,
+    Consistency,
+    Optimizers,
+    Process,
+    Syncs,
+    Copies,
+    Threads,
+    Entries,
+)
 
 
 def watch(model: torch.nn.Module | None = None, *, options: Options | None = None, **overrides: Any) -> Watch:
@@ -41,7 +56,9 @@ def watch(model: torch.nn.Module | None = None, *, options: Options | None = Non
 class Watch:
     """One watch: its hooks, modes and patches are its own, and all are given back by :meth:`stop`."""
 
-    def __init__(self, model: torch.nn.Module | None = None, *, options: Options | None = None, **overrides: Any) -> None:
+    def __init__(
+        self, model: torch.nn.Module | None = None, *, options: Options | None = None, **overrides: Any
+    ) -> None:
         self.model = model
         if options is None:
             options = Options.load(**overrides)
@@ -151,7 +168,9 @@ class Watch:
             if collect is not None:
                 recorder.shielded(f"{observer.name}: collect", collect)()
         recorder.facts.steps = recorder.steps.total
-        report = build_report(recorder.facts, self.options, started=recorder.started, seconds=seconds, own_seconds=recorder.own_ns / 1e9)
+        report = build_report(
+            recorder.facts, self.options, started=recorder.started, seconds=seconds, own_seconds=recorder.own_ns / 1e9
+        )
         if self._mode is None:
             self._final = report
         return report
@@ -173,7 +192,9 @@ def _note_for(report: Report) -> str:
             continue
         lines = [f"devguard: {found.rule} {found.name}: {found.message}"]
         if found.cause is not None:
-            lines.append(f"  change {found.cause.file}:{found.cause.line}: {found.cause.text.splitlines()[0] if found.cause.text else ''}")
+            lines.append(
+                f"  change {found.cause.file}:{found.cause.line}: {found.cause.text.splitlines()[0] if found.cause.text else ''}"
+            )
         if found.fix is not None:
             lines.append(f"  fix: {found.fix.text}")
         return "\n".join(lines)

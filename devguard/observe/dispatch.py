@@ -52,7 +52,11 @@ class Op:
         """(argument name, tensor) of every tensor operand; elements of a list as `tensors[0]`."""
         found: list[tuple[str, Any]] = []
         for index, argument in enumerate(self.func._schema.arguments):
-            value = self.args[index] if index < len(self.args) and not argument.kwarg_only else self.kwargs.get(argument.name)
+            value = (
+                self.args[index]
+                if index < len(self.args) and not argument.kwarg_only
+                else self.kwargs.get(argument.name)
+            )
             if isinstance(value, _Tensor):
                 found.append((argument.name, value))
             elif isinstance(value, (list, tuple)):
@@ -63,7 +67,8 @@ class Op:
 class Handlers:
     """Who wants to look at which op. `before` handlers see the operands, `after` handlers also the result.
 
-    Keys are schema names (`aten::item`); `mixed` handlers see every op whose operands are on several devices, before and after it
+    Keys are schema names (`aten::item`). `entries` are listeners to entry points below or beside the dispatcher (see entries.py).
+    `mixed_before` and `mixed` handlers see every op whose operands are on several devices, before and after it
     (an op that raised has `error` set), `failed` handlers every op that raised an exception."""
 
     def __init__(self) -> None:
@@ -72,6 +77,8 @@ class Handlers:
         self.mixed_before: list[Handler] = []
         self.mixed: list[Handler] = []
         self.failed: list[Handler] = []
+        self.entries: dict[str, list[Handler]] = defaultdict(list)
+        self.entries_before: dict[str, list[Handler]] = defaultdict(list)
 
 
 class DispatchMode(TorchDispatchMode):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from devguard.observe.frames import RawSite
 from devguard.observe.origins import Origin
 from devguard.observe.tally import Tally
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ class ExceptionFact:
 
 @dataclass(slots=True)
 class Facts:
-    """Everything one watch recorded. Each list or table belongs to the observer named in its comment."""
+    """Everything one watch recorded; each observer keeps what it saw in a table of its own type."""
 
     warmup: int = 2
     steps: int = 0
@@ -66,10 +68,14 @@ class Facts:
     exception: ExceptionFact | None = None
     failures: list[Failure] = field(default_factory=list)
     unseen: dict[Any, Unseen] = field(default_factory=dict)
-    # consistency: tables of observe/consistency facts (see facts_consistency.py)
-    consistency: Any = None
-    # traffic: tables of observe/traffic facts (see facts_traffic.py)
-    traffic: Any = None
+    tables: dict[type, Any] = field(default_factory=dict)
+
+    def table(self, kind: type[T]) -> T:
+        """The facts of one observer, made empty at the first request: `facts.table(SyncFacts)`."""
+        found = self.tables.get(kind)
+        if found is None:
+            found = self.tables[kind] = kind()
+        return found  # type: ignore[no-any-return]
 
     def not_seen(self, what: str, site: RawSite | None, step: int) -> None:
         """Count one thing that could not be looked into."""

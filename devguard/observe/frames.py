@@ -21,7 +21,12 @@ _TRANSPARENT = ("torch", "devguard", "wrapt", "numpy", "_pytest", "pluggy", "IPy
 
 
 def _library_roots() -> tuple[str, ...]:
-    roots = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages(), site.getusersitepackages()}
+    roots = {
+        sysconfig.get_path("purelib"),
+        sysconfig.get_path("platlib"),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+    }
     return tuple(os.path.join(root, "") for root in sorted(r for r in roots if r))
 
 

@@ -23,12 +23,26 @@ class Plan:
     whole only in inference mode and is looked through; `before`, `after` are the handlers registered for the op.
     """
 
-    __slots__ = ("after", "before", "composite", "copies", "fresh", "list_names", "lists", "name", "short", "tensor_names", "tensors")
+    __slots__ = (
+        "after",
+        "before",
+        "composite",
+        "copies",
+        "fresh",
+        "list_names",
+        "lists",
+        "name",
+        "short",
+        "tensor_names",
+        "tensors",
+    )
 
     def __init__(self, func: Any, before: tuple[Handler, ...], after: tuple[Handler, ...]) -> None:
         schema = func._schema
         self.name: str = schema.name
-        self.short: str = f"{schema.name.replace('::', '.')}" + (f".{schema.overload_name}" if schema.overload_name else "")
+        self.short: str = f"{schema.name.replace('::', '.')}" + (
+            f".{schema.overload_name}" if schema.overload_name else ""
+        )
         self.before = before
         self.after = after
         positional: list[int] = []

@@ -50,7 +50,12 @@ def position(code: CodeType, lasti: int) -> Span | None:
             if index == lasti // 2:
                 line, end_line, column, end_column = span
                 if line is not None:
-                    return (line, end_line or line, -1 if column is None else column, -1 if end_column is None else end_column)
+                    return (
+                        line,
+                        end_line or line,
+                        -1 if column is None else column,
+                        -1 if end_column is None else end_column,
+                    )
                 return None
         return None
     line = None

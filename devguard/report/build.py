@@ -26,7 +26,9 @@ def build_report(facts: Facts, options: Options, *, started: float, seconds: flo
     torch = sys.modules.get("torch")
     found = engine.findings(facts)
     not_seen = [NotSeen(entry.what, entry.tally.count, users_line(entry.site)) for entry in facts.unseen.values()]
-    not_seen += [NotSeen(f"devguard's own part '{f.part}' failed and was switched off: {f.problem}", 1) for f in facts.failures]
+    not_seen += [
+        NotSeen(f"devguard's own part '{f.part}' failed and was switched off: {f.problem}", 1) for f in facts.failures
+    ]
     report = Report(
         version=__version__,
         torch=getattr(torch, "__version__", ""),
