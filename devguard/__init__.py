@@ -45,7 +45,7 @@ _HOMES = {
 
 class _Package(types.ModuleType):
     def __setattr__(self, name: str, value: object) -> None:
-        # Importing the submodule devguard.watch would hide the function of the same name; the function is the public one.
+        # Importing the submodule devguard.watch must not hide the function of that name: the function is public.
         if not (name in _HOMES and isinstance(value, types.ModuleType)):
             super().__setattr__(name, value)
 

@@ -62,3 +62,15 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     transfers: list[Transfer] = field(default_factory=list)
     not_seen: list[NotSeen] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """The report as JSON, schema 1."""
+        from devguard.report import json
+
+        return json.dumps(self)
+
+    def __str__(self) -> str:
+        """The report as text, without colour."""
+        from devguard.report import text
+
+        return text.render(self)

@@ -67,3 +67,4 @@ class Finding:
     tensor: TensorRef | None = None
     history: list[HistoryEntry] = field(default_factory=list)
     fix: Fix | None = None
+    ranks: list[int] = field(default_factory=list)  # only in a report merged from several ranks
