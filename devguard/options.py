@@ -13,10 +13,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from devguard.rules.catalog import CATALOG
-from devguard.rules.finding import LEVELS
+from devguard.rules.finding import LEVELS, Level
 
 ENVIRONMENT = "DEVGUARD_OPTIONS"
 PYPROJECT = "pyproject.toml"
@@ -172,7 +172,7 @@ class Options:
         "error", _choice(*LEVELS, "never"), f"{_LEVELS} or never", "the lowest level that makes the exit status 1")
     select: tuple[str, ...] = _key((), _codes, _CODES, "report these rules only", many=True)
     ignore: tuple[str, ...] = _key((), _codes, _CODES, "report no finding of these rules", many=True)
-    levels: Mapping[str, str] = _key(
+    levels: Mapping[str, Level | Literal["off"]] = _key(
         {}, _levels, f"CODE:LEVEL with a level of {_LEVELS} or off", "the level of single rules", many=True)
     every: int = _key(1, _whole(1), "a whole number of 1 or more", "watch one step in N")
     warmup: int = _key(2, _whole(0), "a whole number of 0 or more", "first steps that the rate per step leaves out")

@@ -1,6 +1,7 @@
 """The report as JSON (schema 1) and back. Imports no torch.
 
-Loading only parses: the types of report/model.py say what fits, all else is refused. The only error is `ReportError`, whose text is one line.
+Loading only parses: the types of report/model.py say what fits, all else is refused. The only error is `ReportError`,
+whose text is one line.
 """
 
 from __future__ import annotations
@@ -45,11 +46,14 @@ def dumps(report: Report, indent: int | None = 2) -> str:
     return json.dumps(to_dict(report), indent=indent, allow_nan=False) + "\n"
 
 
+render = dumps
+
+
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        kind = type(value).__name__
-        renamed, optional = _RENAMED.get(kind, {}), _OPTIONAL.get(kind, ())
-        pairs = ((name, getattr(value, name)) for name in _field_names(type(value)))
+    kind: type = type(value)
+    if dataclasses.is_dataclass(kind):
+        renamed, optional = _RENAMED.get(kind.__name__, {}), _OPTIONAL.get(kind.__name__, ())
+        pairs = ((name, getattr(value, name)) for name in _field_names(kind))
         return {renamed.get(name, name): _plain(item) for name, item in pairs if item or name not in optional}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
