@@ -14,7 +14,7 @@ from typing import Any
 from devguard.autostart import tell
 from devguard.options import ENVIRONMENT, Options, OptionsError, help_text, parse_text
 from devguard.report.model import Report
-from devguard.report.write import write_reports
+from devguard.report.write import emit, reason
 from devguard.rules.finding import LEVELS
 from devguard.simulate import simulate
 from devguard.watch import Watch
@@ -94,7 +94,7 @@ class Autorun:
             self._write(report)
             reached = reaches(report, self.options.fail_on)
         except Exception as problem:
-            tell(f"could not write its report: {' '.join(str(problem).split()) or type(problem).__name__}")
+            tell(f"could not write its report: {reason(problem)}")
             return
         finally:
             if sys.excepthook == self._on_exception:
@@ -112,9 +112,7 @@ class Autorun:
         if not self.first and not report.steps and not report.findings:
             return  # a worker process that only loaded data
         rank = report.rank if int(os.environ.get("WORLD_SIZE", "1") or 1) > 1 else None
-        targets = self.options.report or ("text:-",)
-        for problem in write_reports(report, [self._target(t, rank) for t in targets], color=self.options.color):
-            tell(problem)
+        emit(report, [self._target(target, rank) for target in self.options.report], color=self.options.color)
 
     def _target(self, target: str, rank: int | None) -> str:
         """The target under a name that no other process of the same job uses."""
@@ -128,7 +126,7 @@ class Autorun:
 
 def reaches(report: Report, level: str) -> bool:
     """Has the report a finding at or above the level (note, warning, error, never)?"""
-    return level in LEVELS and any(LEVELS.index(f.level) >= LEVELS.index(level) for f in report.findings)  # type: ignore[arg-type]
+    return level in LEVELS and any(LEVELS.index(f.level) >= LEVELS.index(level) for f in report.findings)
 
 
 class _Lister:
