@@ -1,0 +1,99 @@
+"""Simulated devices as a table: what users call them, and the dormant device of PyTorch that carries them."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class DeviceType:
+    """One kind of accelerator. Another accelerator is another row of DEVICE_TYPES (and its own Python surface)."""
+
+    name: str  # as users write it
+    hidden: str  # the in-tree device type whose backend nobody uses
+    key: str  # dispatch key at which factories with device=name arrive
+    hidden_key: str  # dispatch key of the hidden device
+    autocast_key: str
+
+
+DEVICE_TYPES = {"cuda": DeviceType("cuda", "lazy", "CUDA", "Lazy", "AutocastCUDA")}
+
+_MOST_DEVICES = 64
+
+
+def parse_spec(spec: str) -> tuple[DeviceType, int]:
+    """Read "cuda" or "cuda:2" (a device type and how many of it). Raises ValueError with one clear line."""
+    match = re.fullmatch(r"([a-z]+)(?::(\d+))?", spec.strip()) if isinstance(spec, str) else None
+    known = ", ".join(sorted(DEVICE_TYPES))
+    if match is None:
+        raise ValueError(f"can't simulate {spec!r}: write a device type and how many of it, such as 'cuda:2'")
+    if match[1] not in DEVICE_TYPES:
+        raise ValueError(f"can't simulate {match[1]!r}: the simulated device types are {known}")
+    count = int(match[2] or 1)
+    if not 1 <= count <= _MOST_DEVICES:
+        raise ValueError(f"can't simulate {count} devices: from 1 to {_MOST_DEVICES} are possible")
+    return DEVICE_TYPES[match[1]], count
+
+
+class _Current(threading.local):
+    index = 0
+
+
+class Devices:
+    """The devices of one simulation: their names, the hidden device behind each, and the current one per thread."""
+
+    def __init__(self, kind: DeviceType, count: int) -> None:
+        self.kind = kind
+        self.count = count
+        self.shown = tuple(torch.device(kind.name, i) for i in range(count))
+        self.hidden = tuple(torch.device(kind.hidden, i) for i in range(count))
+        self._current = _Current()
+        self._types = (kind.name, kind.hidden)
+
+    @property
+    def current(self) -> int:
+        """Index of this thread's current device."""
+        return self._current.index
+
+    def exchange(self, index: int) -> int:
+        """Make `index` this thread's current device; returns the one before. A negative index changes nothing."""
+        before = self._current.index
+        if index >= 0:
+            self.check(index)
+            self._current.index = index
+        return before
+
+    def check(self, index: int) -> int:
+        """`index` if there is such a device; raises what CUDA raises for an ordinal out of range otherwise."""
+        if not 0 <= index < self.count:
+            raise torch.AcceleratorError(
+                "CUDA error: invalid device ordinal\n"
+                "GPU device may be out of range, do you have enough GPUs?\n"
+                "CUDA kernel errors might be asynchronously reported at some other API call, "
+                "so the stacktrace below might be incorrect.\n"
+                "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+                "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+            )
+        return index
+
+    def resolve(self, device: Any) -> int | None:
+        """Index of the simulated device that `device` (a torch.device, string or ordinal) means; None for any other."""
+        if not isinstance(device, torch.device):
+            if isinstance(device, str):
+                device = torch.device(device)
+            elif isinstance(device, int) and not isinstance(device, bool):
+                return self.check(device)
+            else:
+                return None
+        if device.type not in self._types:
+            return None
+        return self._current.index if device.index is None else self.check(device.index)
+
+    def name_of(self, device: torch.device) -> torch.device:
+        """The device as users know it (the hidden one is given its shown name)."""
+        return self.shown[device.index or 0] if device.type == self.kind.hidden else device

@@ -1,0 +1,41 @@
+"""Set attributes for a while and give all of them back, in reverse order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_ABSENT = object()
+
+
+class Patches:
+    """Every change one simulation makes to objects that are not its own."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], object]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> Any:
+        """Set `owner.name`; returns what was there before (also when it was inherited), or None."""
+        before = vars(owner).get(name, _ABSENT)
+        seen = getattr(owner, name, None)
+        setattr(owner, name, value)
+        if before is _ABSENT:
+            self._undo.append(lambda: delattr(owner, name))
+        else:
+            self._undo.append(lambda: setattr(owner, name, before))
+        return seen
+
+    def on_restore(self, undo: Callable[[], object]) -> None:
+        """Run `undo` when the patches are given back, in its turn."""
+        self._undo.append(undo)
+
+    def restore(self) -> None:
+        """Give everything back. All of it is tried even if one step fails; the first failure is raised at the end."""
+        failure: Exception | None = None
+        while self._undo:
+            try:
+                self._undo.pop()()
+            except Exception as problem:
+                failure = failure or problem
+        if failure is not None:
+            raise failure

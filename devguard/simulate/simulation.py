@@ -1,0 +1,86 @@
+"""One running simulation: puts the parts together and gives everything back."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch.utils import _device
+
+from devguard.simulate import autocast, cuda, factories, functions, modules, random, state
+from devguard.simulate.devices import Devices, parse_spec
+from devguard.simulate.patches import Patches
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Simulation:
+    """Simulated devices for as long as it runs: a context manager, a decorator, or start() and stop()."""
+
+    def __init__(self, spec: str = "cuda:1", *, memory: str | int | None = None) -> None:
+        kind, count = parse_spec(spec)
+        self.spec = spec
+        self.memory = memory
+        self.devices = Devices(kind, count)
+        self.generators = random.make_generators(self.devices)
+        self._patches = Patches()
+        self._running = False
+
+    def start(self) -> Simulation:
+        """Begin. Raises RuntimeError if a simulation is running already."""
+        if state.active() is not None:
+            raise RuntimeError("a simulation is running already: stop it before starting another")
+        # Parts of PyTorch that read names which are about to change: let them read the originals first.
+        # (Every optimizer imports torch._dynamo.)
+        for name in ("torch._lazy", "torch._dynamo"):
+            importlib.import_module(name)
+        _device._device_constructors()
+        state.set_active(self)
+        self._patches.on_restore(lambda: state.set_active(None))
+        try:
+            factories.register(self.devices.kind, self._patches)
+            functions.install(self.devices, self._patches)
+            modules.install(self.devices, self._patches)
+            cuda.install(self.devices, self._patches)
+            random.install(self.devices, self.generators, self._patches)
+            autocast.install(self.devices.kind, self._patches)
+        except BaseException:
+            self._patches.restore()
+            raise
+        self._running = True
+        return self
+
+    def stop(self) -> None:
+        """End: every replaced name is what it was. Ending twice does nothing."""
+        if self._running:
+            self._running = False
+            self._patches.restore()
+
+    def __enter__(self) -> Simulation:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def __call__(self, function: F) -> F:
+        """Decorate `function`: each call runs in a simulation of its own."""
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with Simulation(self.spec, memory=self.memory):
+                return function(*args, **kwargs)
+
+        return run  # type: ignore[return-value]
+
+
+def simulate(spec: str = "cuda:1", *, memory: str | int | None = None) -> Simulation:
+    """An accelerator that isn't there: `with devguard.simulate("cuda:2"): ...` runs a CUDA program with CUDA's rules.
+
+    `spec` is a device type and how many of it. Returns a context manager that is also a decorator and has start() and
+    stop(). Raises ValueError for a spec that can't be simulated.
+    """
+    return Simulation(spec, memory=memory)
+
+

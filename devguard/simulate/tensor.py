@@ -1,0 +1,152 @@
+"""The simulated tensor: PyTorch's C++ sees a tensor on the hidden device, Python sees cuda:i, a CPU tensor holds the data."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch._C import DispatchKey, DispatchKeySet, _disabled_torch_function_impl
+
+from devguard.simulate import state
+
+_make_wrapper = torch.Tensor._make_wrapper_subclass
+_EXTRA_KEYS = {"AutocastCUDA": DispatchKeySet(DispatchKey.AutocastCUDA)}
+_aten = torch.ops.aten
+
+
+class SimTensor(torch.Tensor):
+    """A tensor on a simulated device. `_host` is the CPU tensor with its data, `_index` the number of its device."""
+
+    __torch_function__ = _disabled_torch_function_impl  # as fast as a plain tensor, and nn's fast paths stay on
+
+    _host: torch.Tensor
+    _index: int
+
+    # `__torch_dispatch__` is set in dispatch.py: the two files would import each other otherwise.
+
+    @property
+    def device(self) -> torch.device:
+        return state.current().devices.shown[self._index]
+
+    @property
+    def is_cuda(self) -> bool:
+        return state.current().devices.kind.name == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        return False
+
+    def get_device(self) -> int:
+        return self._index
+
+
+@functools.cache
+def simulated_class(plain: type[torch.Tensor]) -> type[SimTensor]:
+    """The class of a simulated `plain`: SimTensor itself for torch.Tensor, a class of both for any other (nn.Parameter)."""
+    if issubclass(plain, SimTensor):
+        return plain
+    if plain is torch.Tensor:
+        return SimTensor
+    made = type(plain.__name__, (plain, SimTensor), {"_plain": plain, "__module__": plain.__module__})
+    return made  # type: ignore[return-value]
+
+
+def plain_class(cls: type[torch.Tensor]) -> type[torch.Tensor]:
+    """The class that a tensor of class `cls` has on the CPU."""
+    if not issubclass(cls, SimTensor):
+        return cls
+    return getattr(cls, "_plain", torch.Tensor)
+
+
+def wrap(host: torch.Tensor, index: int, cls: type[torch.Tensor] = SimTensor) -> SimTensor:
+    """A simulated tensor on device `index` that holds `host` (a CPU tensor that nobody else may hold)."""
+    made: SimTensor = _make_wrapper(
+        cls,
+        host.shape,
+        host.stride(),
+        host.storage_offset(),
+        None,
+        host.dtype,
+        torch.strided,
+        _HIDDEN[index],
+        False,
+        False,
+        None,
+        False,
+        False,
+        _AUTOCAST,
+    )
+    made._host = host
+    made._index = index
+    return made
+
+
+# One hidden device type carries every simulated kind, so these are constants of PyTorch, not of a simulation.
+_HIDDEN = tuple(torch.device("lazy", i) for i in range(64))
+_AUTOCAST = _EXTRA_KEYS["AutocastCUDA"]
+
+
+def sync_metadata(tensor: SimTensor) -> None:
+    """Give the C++ side of `tensor` the sizes, strides and offset of its data, after an op that changed them in place."""
+    host = tensor._host
+    # Meta kernels change sizes without touching data; with dispatch off they run on the wrapper itself.
+    guard = torch._C._DisableTorchDispatch()
+    before = torch._C._meta_in_tls_dispatch_include()
+    torch._C._set_meta_in_tls_dispatch_include(True)
+    try:
+        storage = torch._C.TensorBase.untyped_storage(tensor)
+        _aten.set_.source_Storage_storage_offset(tensor, storage, host.storage_offset(), host.shape, host.stride())
+    finally:
+        torch._C._set_meta_in_tls_dispatch_include(before)
+        del guard
+
+
+def _kept(tensor: torch.Tensor) -> dict[str, Any]:
+    """What a tensor carries besides its data and must keep when the data are exchanged."""
+    return {k: v for k, v in tensor.__dict__.items() if k not in ("_host", "_index")}
+
+
+def become(tensor: torch.Tensor, data: torch.Tensor) -> None:
+    """Let the object `tensor` hold `data`'s data on `data`'s device, as `tensor.data = data` does on CUDA.
+
+    It stays the same object, with its hooks, attributes and requires_grad, also while a graph that used it is alive.
+    """
+    if isinstance(tensor, SimTensor) and isinstance(data, SimTensor):
+        if tensor._index == data._index and tensor.dtype == data.dtype:
+            tensor._host = data._host.detach()
+            sync_metadata(tensor)
+            return
+    cls = plain_class(type(tensor))
+    requires_grad = tensor.requires_grad and tensor.is_leaf
+    kept, hooks, late_hooks = _kept(tensor), tensor._backward_hooks, tensor._post_accumulate_grad_hooks
+    grad = tensor.grad if tensor.is_leaf else None
+    fresh: torch.Tensor
+    if isinstance(data, SimTensor):
+        fresh = wrap(data._host.detach(), data._index, simulated_class(cls))
+    else:
+        guard = torch._C._DisableTorchDispatch()
+        fresh = torch.Tensor._make_subclass(cls, data) if cls is not torch.Tensor else data.detach()
+        del guard
+    fresh.__dict__.update(kept)
+    fresh.requires_grad_(requires_grad)
+    tensor_class, fresh_class = type(tensor), type(fresh)
+    tensor.__class__, fresh.__class__ = fresh_class, tensor_class
+    tensor.__dict__, fresh.__dict__ = fresh.__dict__, tensor.__dict__
+    torch._C._swap_tensor_impl(tensor, fresh)
+    if hooks:
+        tensor._backward_hooks = hooks
+    if late_hooks:
+        tensor._post_accumulate_grad_hooks = late_hooks
+    if grad is not None:
+        # PyTorch refuses a gradient on another device than its tensor's, so it goes along.
+        tensor.grad = _like(grad, tensor)
+
+
+def _like(grad: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """`grad` on `tensor`'s device and in its dtype, without an op that a dispatch mode would see."""
+    host = grad._host if isinstance(grad, SimTensor) else grad
+    guard = torch._C._DisableTorchDispatch()
+    moved = host.detach().to(tensor.dtype, copy=True)
+    del guard
+    return wrap(moved, tensor._index) if isinstance(tensor, SimTensor) else moved
