@@ -1,0 +1,45 @@
+"""The full proof as one command: ``python -m tests.transparency.sweep`` runs every entry with and without a watch and prints what differs."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import warnings
+from collections.abc import Iterable
+
+import devguard
+from tests.transparency.outcome import outcome
+from tests.transparency.subjects import Subject, module_subjects, op_subjects, optimizer_subjects
+
+
+def differences(subjects: Iterable[Subject]) -> tuple[int, list[str]]:
+    """(how many subjects ran, what differs under a watch)."""
+    count, found = 0, []
+    for name, code in subjects:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            plain = outcome(code)
+            with devguard.watch() as watch:
+                watched = outcome(code)
+        count += 1
+        difference = plain.differs_from(watched)
+        if difference and outcome(code).differs_from(plain):
+            continue  # two plain runs differ already
+        if difference:
+            found.append(f"{name}: {difference}")
+        failures = [entry.what for entry in watch.report.not_seen if "switched off" in entry.what]
+        found.extend(f"{name}: {what}" for what in failures)
+    return count, found
+
+
+def main() -> int:
+    """Run everything; exit status 1 when something differs."""
+    every = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+    count, found = differences(itertools.chain(op_subjects(every), module_subjects(every), optimizer_subjects(every)))
+    print("\n".join(found))
+    print(f"{count} subjects, {len(found)} differ under a watch")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
