@@ -1,0 +1,272 @@
+"""What the user would call a tensor: searched in the variables on the stack, only when an event is first met.
+
+The search looks at plain namespaces alone (locals, globals, dicts, lists, instance dictionaries, a module's
+parameters, buffers and submodules, cells of closures). It calls no property, no `__getattr__`, no `__eq__` and no
+`__len__` of the user's, and compares tensors by identity, then by storage.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+import sys
+import types
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from devguard.observe import source
+from devguard.observe.frames import LIBRARY, PROJECT, kind_of, user_frame
+from devguard.observe.origins import Origin, storage_key
+
+_SHALLOW = 2  # `batch['labels']`, `self.pos`, `pair[0]`
+_DEEP = 9
+_NODES = 3000  # objects looked at in one search
+_ITEMS = 200  # entries looked at in one container
+_FRAMES = 40
+
+_Tensor = torch.Tensor
+_LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), type, types.ModuleType, types.CodeType)
+_CLOSED_VALUES = (*_LEAVES, torch.Tensor)
+_CLEARED = sys.version_info < (3, 13)  # from 3.13 on `f_locals` is a view of the frame and keeps nothing alive
+
+
+class _Scope:
+    """The variables of one frame, read once; what the frame would keep alive because of that is let go again."""
+
+    def __init__(self, frame: types.FrameType) -> None:
+        code = frame.f_code
+        self.variables: dict[str, Any] = {}
+        optimized = bool(code.co_flags & 2)  # CO_NEWLOCALS: a function, not a module or a class body
+        if not optimized or not _CLEARED:
+            self.variables = dict(frame.f_locals)
+        elif "locals" not in code.co_names:
+            # The snapshot belongs to the frame. A function that calls locals() may have given it away: left alone.
+            snapshot = frame.f_locals
+            self.variables = dict(snapshot)
+            if frame.f_trace is None and sys.gettrace() is None:
+                snapshot.clear()
+        self.globals: dict[str, Any] | None = frame.f_globals if optimized else None
+
+
+def _is_plain_name(name: Any) -> bool:
+    return isinstance(name, str) and name.isidentifier() and not name.startswith("__")
+
+
+def _instance_dict(obj: Any) -> dict[str, Any]:
+    try:
+        found = object.__getattribute__(obj, "__dict__")
+    except (AttributeError, TypeError):
+        return {}
+    return found if type(found) is dict else {}
+
+
+def _slots(obj: Any) -> Iterator[tuple[str, Any]]:
+    for cls in type(obj).__mro__:
+        if cls.__dict__.get("__slots__") is None:
+            continue
+        for name, member in list(cls.__dict__.items()):
+            if type(member) is types.MemberDescriptorType:
+                try:
+                    yield f".{name}", member.__get__(obj, type(obj))
+                except AttributeError:
+                    continue
+
+
+def _entries(mapping: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for index, (key, value) in enumerate(list(dict.items(mapping))[:_ITEMS]):
+        if type(key) in (str, int, bool):
+            yield f"[{key!r}]", value
+        else:
+            yield f"[...{index}]" if len(mapping) > 1 else "[...]", value
+
+
+def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    own = _instance_dict(module)
+    for table in ("_parameters", "_buffers", "_modules"):
+        for name, value in list((own.get(table) or {}).items()):
+            yield f".{name}", value
+    for name, value in list(own.items()):
+        if not name.startswith("_") or isinstance(value, (_Tensor, list, dict, tuple, torch.nn.Module)):
+            if name in _MODULE_INTERNALS:
+                continue
+            yield f".{name}", value
+
+
+# fmt: off
+_MODULE_INTERNALS = frozenset({
+    "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_backward_pre_hooks", "_backward_hooks",
+    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks", "_flat_weights", "_flat_weights_names", "_all_weights", "_flat_weight_refs",
+})
+# fmt: on
+
+
+def children(obj: Any) -> Iterator[tuple[str, Any]]:
+    """(how to get there from `obj`, object) of everything that a plain namespace inside `obj` holds."""
+    kind = type(obj)
+    if isinstance(obj, _CLOSED_VALUES):
+        return
+    if isinstance(obj, dict):
+        yield from _entries(obj)
+    elif isinstance(obj, (list, tuple)):
+        fields = kind.__dict__.get("_fields") if isinstance(obj, tuple) else None
+        items = tuple.__iter__(obj) if isinstance(obj, tuple) else list.__iter__(obj)
+        for index, value in enumerate(itertools.islice(items, _ITEMS)):
+            yield f".{fields[index]}" if fields and index < len(fields) else f"[{index}]", value
+        if kind in (list, tuple):
+            return
+    elif isinstance(obj, collections.UserDict):
+        yield from _entries(_instance_dict(obj).get("data") or {})
+        return
+    elif isinstance(obj, torch.nn.Module):
+        yield from _of_module(obj)
+        return
+    elif isinstance(obj, types.FunctionType):
+        for name, cell in zip(obj.__code__.co_freevars, obj.__closure__ or (), strict=False):
+            try:
+                yield f".{name}", cell.cell_contents
+            except ValueError:  # an empty cell
+                continue
+        for index, value in enumerate(obj.__defaults__ or ()):
+            yield f".__defaults__[{index}]", value
+        return
+    elif isinstance(obj, functools.partial):
+        yield ".func", obj.func
+        for index, value in enumerate(obj.args):
+            yield f".args[{index}]", value
+        for name, value in obj.keywords.items():
+            yield f".{name}", value
+        return
+    elif isinstance(obj, types.MethodType):
+        yield "", obj.__self__
+        return
+    elif kind.__module__ in _CLOSED or kind.__module__.startswith(("torch._", "torch.cuda", "numpy")):
+        return
+    for name, value in list(_instance_dict(obj).items()):
+        if isinstance(name, str):
+            yield f".{name}", value
+    if kind.__flags__ & 512:  # a heap type: written in Python, perhaps with __slots__
+        yield from _slots(obj)
+
+
+_CLOSED = frozenset("builtins logging threading argparse pathlib re io ast enum inspect typing".split())  # noqa: SIM905
+
+
+class _Target:
+    """What is looked for: an object by identity, or a tensor's data by its storage."""
+
+    __slots__ = ("key", "obj")
+
+    def __init__(self, obj: Any, key: int | None) -> None:
+        self.obj = obj
+        self.key = key
+
+    def __call__(self, other: Any) -> bool:
+        if self.key is None:
+            return other is self.obj
+        return isinstance(other, _Tensor) and storage_key(other) == self.key
+
+
+def search(roots: list[tuple[str, Any]], target: Any, depth: int, seen: set[int] | None = None) -> str | None:
+    """The shortest path from one of `roots` (name, object) to an object for which `target` is true, breadth first."""
+    if seen is None:
+        seen = set()
+    queue: deque[tuple[str, Any, int]] = deque((name, obj, 0) for name, obj in roots)
+    budget = _NODES
+    while queue and budget:
+        budget -= 1
+        path, obj, level = queue.popleft()
+        if target(obj):
+            return path
+        if level >= depth or id(obj) in seen:
+            continue
+        seen.add(id(obj))
+        for suffix, child in children(obj):
+            if isinstance(child, _LEAVES):
+                continue
+            queue.append((path + suffix, child, level + 1))
+    return None
+
+
+def _scopes(frame: types.FrameType | None) -> tuple[list[_Scope], list[_Scope]]:
+    """The project's scopes, outermost first, and the libraries', innermost first."""
+    project: list[_Scope] = []
+    library: list[_Scope] = []
+    while frame is not None and len(project) + len(library) < _FRAMES:
+        kind = kind_of(frame.f_code)
+        if kind == PROJECT:
+            project.append(_Scope(frame))
+        elif kind == LIBRARY:
+            library.append(_Scope(frame))
+        frame = frame.f_back
+    project.reverse()
+    return project, library
+
+
+def _namespaces(frame: types.FrameType | None) -> list[list[tuple[str, Any]]]:
+    project, library = _scopes(frame)
+    spaces: list[list[tuple[str, Any]]] = []
+    shown: set[int] = {id(scope.variables) for scope in project}
+    for scope in project:
+        spaces.append([(n, v) for n, v in scope.variables.items() if _is_plain_name(n)])
+        if scope.globals is not None and id(scope.globals) not in shown:
+            shown.add(id(scope.globals))
+            spaces.append([(n, v) for n, v in list(scope.globals.items()) if _is_plain_name(n)])
+    spaces.extend([(n, v) for n, v in scope.variables.items() if _is_plain_name(n)] for scope in library)
+    return spaces
+
+
+def _find(spaces: list[list[tuple[str, Any]]], target: Any) -> str | None:
+    for depth in (_SHALLOW, _DEEP):
+        seen: set[int] = set()
+        for space in spaces:
+            path = search(space, target, depth, seen)
+            if path is not None:
+                return path
+    return None
+
+
+def name_of_object(obj: Any, frame: types.FrameType | None) -> str:
+    """The user's name for any object (a module, an optimizer): `criterion`; empty where no variable leads to it."""
+    return _find(_namespaces(frame), _Target(obj, None)) or ""
+
+
+def name_of(tensor: Any, frame: types.FrameType | None, origin: Origin | None = None) -> str:
+    """The user's name for a tensor, as seen from `frame` outwards: `batch['labels']`, `model.fc.weight`, `mask`.
+
+    `origin` is where its data was made, if known: the name it was given there is used where no variable holds the
+    tensor, or only a place in a tuple does. Empty where nothing can be said.
+    """
+    spaces = _namespaces(frame)
+    path = _find(spaces, _Target(tensor, None))
+    if path is None:
+        key = storage_key(tensor)
+        if key is not None:
+            path = _find(spaces, _Target(tensor, key))
+    if path is not None and not path.endswith("]"):
+        return path
+    if path is None or _by_place(path):
+        given = source.assigned_name(origin.site) if origin is not None else ""
+        if given:
+            return given
+    if path is not None:
+        return path
+    visible = {name: value for space in spaces for name, value in space}
+    return source.operand_text(user_frame(frame), tensor, visible)
+
+
+def _by_place(path: str) -> bool:
+    """Does a path end in the index of a list or tuple (``state[0]``), and not in a key (``batch['x']``)?"""
+    inside = path[path.rfind("[") + 1 : -1]
+    return inside.isdigit()
+
+
+def expression_at(frame: types.FrameType | None) -> str:
+    """The source text of what is being read at the user's instruction: `loss` for ``loss.item()`` and ``float(loss)``,
+    the test of an ``if``; empty where the source is missing."""
+    return source.read_text(user_frame(frame))

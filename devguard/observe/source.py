@@ -1,0 +1,171 @@
+"""Questions about source text at an instruction: what is it called there, what is read there. Only for findings."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from devguard.observe.frames import RawSite
+from devguard.observe.symbolize import position, statement_at
+
+_READERS = frozenset(
+    ["float", "int", "bool", "print", "len", "str", "repr", "format", "list", "tuple", "sum", "any", "all", "range"]
+)
+_PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+
+
+def users_code(raw: RawSite) -> tuple[CodeType, int]:
+    """The project's (code, instruction) of a raw site, the library's where there is none."""
+    return (raw[2], raw[3]) if len(raw) == 4 else (raw[0], raw[1])
+
+
+@functools.lru_cache(maxsize=4096)
+def node_at(code: CodeType, lasti: int) -> ast.AST | None:
+    """The expression or statement that an instruction belongs to; None without source or columns (Python 3.10)."""
+    span = position(code, lasti)
+    if span is None or span[2] < 0:
+        return None
+    statement = statement_at(code.co_filename, span[0])
+    if statement is None:
+        return None
+    best: ast.AST | None = None
+    for node in ast.walk(statement):
+        if (
+            isinstance(node, (ast.expr, ast.stmt))
+            and (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset) == span
+        ):
+            best = node
+            if isinstance(node, ast.expr):
+                break
+    return best
+
+
+def text_of(node: ast.AST | None) -> str:
+    """The node as one line of source."""
+    if node is None:
+        return ""
+    try:
+        return ast.unparse(node)
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _spine(node: ast.expr) -> list[ast.expr]:
+    """A value and what it is made from by methods, attributes and indices: ``a.b(c)[d]``, ``a.b(c)``, ``a``."""
+    found = [node]
+    while True:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            node = node.func.value
+        elif isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
+        else:
+            return found
+        found.append(node)
+
+
+def _same_place(one: ast.AST, other: ast.AST) -> bool:
+    return all(getattr(one, name, None) == getattr(other, name, None) for name in _PLACE)
+
+
+def assigned_name(raw: RawSite | None) -> str:
+    """The plain name or attribute that the value made at a raw site is assigned to there: `mask` for
+    ``mask = torch.ones(n).triu(1)``; empty where the value is only a part of the statement."""
+    if raw is None:
+        return ""
+    code, lasti = users_code(raw)
+    node = node_at(code, lasti)
+    span = position(code, lasti)
+    statement = statement_at(code.co_filename, span[0]) if span else None
+    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        pairs: list[tuple[ast.expr, ast.expr]] = [(statement.target, statement.value)]
+    elif isinstance(statement, ast.Assign):
+        pairs = _pairs(statement.targets[0], statement.value)
+    else:
+        return ""
+    for target, value in pairs:
+        if not isinstance(target, (ast.Name, ast.Attribute)):
+            continue
+        if len(pairs) == 1 if node is None else any(_same_place(node, part) for part in _spine(value)):
+            return text_of(target)
+    return ""
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
+        if len(target.elts) == len(value.elts):
+            return list(zip(target.elts, value.elts, strict=True))
+        return []
+    return [(target, value)]
+
+
+def _operands(node: ast.AST) -> list[ast.expr]:
+    """The operand expressions of the operation at a node."""
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.AugAssign):
+        return [node.target, node.value]
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.UnaryOp):
+        return [node.operand]
+    if isinstance(node, ast.Subscript):
+        return [node.value, node.slice]
+    if isinstance(node, ast.Call):
+        receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        operands = [*receiver, *node.args, *(k.value for k in node.keywords)]
+        flat: list[ast.expr] = []
+        for operand in operands:
+            flat.extend(operand.elts if isinstance(operand, (ast.List, ast.Tuple)) else [operand])
+        return flat
+    if isinstance(node, (ast.Assign, ast.Return, ast.Expr)) and node.value is not None:
+        return _operands(node.value)
+    return []
+
+
+def operand_text(frame: FrameType | None, tensor: Any, variables: dict[str, Any]) -> str:
+    """The operand of the user's instruction that `tensor` most likely is: whose base variable agrees with it best.
+
+    ``criterion(out, y.float())`` calls its second operand `y`; one made inline (``x + torch.ones(3)``) is shown as
+    it is written."""
+    if frame is None:
+        return ""
+    node = node_at(frame.f_code, frame.f_lasti)
+    if node is None:
+        return ""
+    best, text = 0, ""
+    for operand in _operands(node):
+        base = _spine(operand)[-1]
+        value = variables.get(base.id) if isinstance(base, ast.Name) else None
+        score, name = 2 if isinstance(base, ast.Name) else 3, text_of(operand)
+        if isinstance(value, torch.Tensor):
+            agrees = 2 * (value.shape == tensor.shape) + (value.dtype == tensor.dtype)
+            score, name = (5 + agrees, text_of(base)) if value.device == tensor.device else (0, "")
+        elif isinstance(base, (ast.Constant, ast.Lambda)):
+            continue
+        if score > best:
+            best, text = score, name
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def read_text(frame: FrameType | None) -> str:
+    """What is read at the user's instruction; see :func:`devguard.observe.names.expression_at`."""
+    if frame is None:
+        return ""
+    node = node_at(frame.f_code, frame.f_lasti)
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and not node.args:
+            node = node.func.value
+        elif isinstance(node.func, ast.Name) and node.func.id in _READERS and len(node.args) >= 1:
+            node = node.args[0]
+    elif isinstance(node, (ast.If, ast.While, ast.Assert)):
+        node = node.test
+    elif isinstance(node, ast.FormattedValue) or (isinstance(node, ast.JoinedStr) and len(node.values) == 1):
+        node = node.value if isinstance(node, ast.FormattedValue) else node.values[0]
+    elif isinstance(node, ast.stmt):
+        return ""
+    text = text_of(node)
+    return text if len(text) <= 120 else text[:117] + "..."
