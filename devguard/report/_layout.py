@@ -68,7 +68,7 @@ def same_line(one: Site | None, other: Site | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The lines of a statement to show, with their numbers, and the columns of the first one to underline."""
+    """The lines of a statement to show, with their numbers, and the columns to underline below them."""
 
     lines: tuple[tuple[int, str], ...]
     start: int
@@ -84,7 +84,7 @@ def span_of(site: Site) -> Span:
     if len(texts) > len(shown):
         shown.append("…")
     first = shown[0] if shown else ""
-    start, end = len(first) - len(first.lstrip()), len(first)
+    start, end = 0, max((len(text) for text in shown), default=0)
     if site.line == site.end_line and indent <= site.column < site.end_column <= indent + len(first):
         start, end = site.column - indent, site.end_column - indent
     return Span(tuple((site.line + index, text) for index, text in enumerate(shown)), start, end)
@@ -156,23 +156,29 @@ def tensor_words(tensor: TensorRef) -> str:
 
 
 _EVENTS = {
-    "made": "made on {device}",
-    "moved": "moved to {device}",
-    "loaded": "loaded onto {device}",
-    "left behind": "left behind on {device}",
+    "made": ("made on {device}", " in {module}"),
+    "moved": ("moved to {device}", " with {module}"),
+    "loaded": ("loaded onto {device}", " into {module}"),
+    "left behind": ("left behind on {device}", " when {module} moved"),
 }
 
 
 def history_words(entry: HistoryEntry, folder: str) -> str:
     """One station of a tensor's life as one line."""
-    words = _EVENTS[entry.event].format(device=clean(entry.device))
+    words, of_module = _EVENTS[entry.event]
+    words = words.format(device=clean(entry.device))
     if entry.op:
         words += f" by {clean(entry.op)}"
     if entry.module:
-        words += f" of {clean(entry.module)}"
+        words += of_module.format(module=clean(entry.module))
     if entry.site is not None:
         words += f" at {place(entry.site, folder)}"
     return words
+
+
+def line_to_change(finding: Finding) -> Site | None:
+    """The place that a reader must see first."""
+    return finding.cause or finding.called_from or finding.where
 
 
 def module_words(finding: Finding) -> str:

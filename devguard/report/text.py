@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from devguard.observe.site import Site
 from devguard.report import _layout as layout
@@ -55,31 +56,48 @@ def _report(report: Report, base: str) -> Iterator[list[Piece]]:
 # --- one finding ---
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A site to show: what to say about it, in which style, underlined by which mark."""
+
+    site: Site
+    label: str
+    style: str
+    mark: str
+
+
+def _places(finding: Finding) -> list[_Place]:
+    """The line to change first, then every other place of the finding, each once."""
+    candidates = (
+        (layout.line_to_change(finding), "change this line", finding.level, "^"),
+        (finding.called_from, "called from here", "gutter", "-"),
+        (finding.where, _HERE.get(finding.rule[:3], "found here"), "gutter", "-"),
+    )
+    places: list[_Place] = []
+    for site, label, style, mark in candidates:
+        if site is not None and not any(layout.same_line(site, place.site) for place in places):
+            places.append(_Place(site, label, style, mark))
+    return places
+
+
 def _finding(finding: Finding, base: str) -> list[Piece]:
-    change = finding.cause or finding.called_from or finding.where
-    out = _header(finding)
-    if change is not None:
-        out += _span(change, base, "change this line", "error" if finding.level == "error" else "warning", "^")
-    out += _fix(finding)
-    shown = [change]
-    for site, label in (
-        (finding.called_from, "called from here"),
-        (finding.where, _HERE.get(finding.rule[:3], "found here")),
-    ):
-        if site is not None and not any(layout.same_line(site, other) for other in shown):
-            out += _span(site, base, label, "gutter", "-")
-            shown.append(site)
+    places = _places(finding)
+    spans = [layout.span_of(place.site) for place in places]
+    width = max([len(str(span.lines[-1][0])) for span in spans], default=0) + 1
+    shown = [_span(place, span, base, width) for place, span in zip(places, spans, strict=True)]
+    out = _header(finding) + (shown[0] if shown else []) + _fix(finding, width)
+    out += [piece for pieces in shown[1:] for piece in pieces]
     for name, words in _facts(finding, base):
-        out += [(f"  {name + ':':9}", "gutter"), (f"{words}\n", "")]
+        out += _fact(width, name, words)
     return [*out, ("\n", "")]
 
 
 def _note(finding: Finding, base: str) -> list[Piece]:
-    change = finding.cause or finding.called_from or finding.where
+    change = layout.line_to_change(finding)
     out = _header(finding)
     if change is not None:
-        out.append((f"  --> {layout.place(change, base)}{layout.in_function(change)}\n", ""))
-    return [*out, *_fix(finding), (f"  {'count:':9}", "gutter"), (f"{layout.counts(finding)}\n", ""), ("\n", "")]
+        out += [("  --> ", "gutter"), (f"{layout.place(change, base)}{layout.in_function(change)}\n", "strong")]
+    return [*out, *_fix(finding, 2), *_fact(2, "count", layout.counts(finding)), ("\n", "")]
 
 
 def _header(finding: Finding) -> list[Piece]:
@@ -90,31 +108,30 @@ def _header(finding: Finding) -> list[Piece]:
     ]
 
 
-def _span(site: Site, base: str, label: str, style: str, mark: str) -> list[Piece]:
-    span = layout.span_of(site)
-    width = max(len(str(span.lines[-1][0])), 3)
-    out: list[Piece] = [
-        (f"{' ' * width}--> ", "gutter"),
-        (f"{layout.place(site, base)}{layout.in_function(site)}", "strong" if mark == "^" else ""),
-    ]
-    if not any(text.strip() for _, text in span.lines):
-        return [*out, (f"  {mark} {label}\n", style)]
+def _span(place: _Place, span: layout.Span, base: str, width: int) -> list[Piece]:
+    site, mark, weight = place.site, place.mark, "strong" if place.mark == "^" else ""
+    where = f"{layout.place(site, base)}{layout.in_function(site)}"
+    out: list[Piece] = [(f"{' ' * width}--> ", "gutter"), (where, weight)]
+    if not any(text.strip() for _, text in span.lines):  # the source is not known
+        return [*out, (f"  {mark} {place.label}\n", place.style)]
     out.append(("\n", ""))
-    for index, (number, text) in enumerate(span.lines):
-        out += [(f"{number:>{width}} | ", "gutter"), (f"{text}\n", "strong" if mark == "^" else "")]
-        if index == 0:
-            below = " " * span.start + mark * max(span.end - span.start, 1)
-            out += [(f"{' ' * width} | ", "gutter"), (f"{below} {label}\n", style)]
-    return out
+    for number, text in span.lines:
+        out += [(f"{number:>{width}} | ", "gutter"), (f"{text}\n", weight)]
+    below = " " * span.start + mark * max(span.end - span.start, 1)
+    return [*out, (f"{' ' * width} | ", "gutter"), (f"{below} {place.label}\n", place.style)]
 
 
-def _fix(finding: Finding) -> list[Piece]:
+def _fact(width: int, name: str, words: str, style: str = "") -> list[Piece]:
+    head = f"{' ' * width} = {name + ':':9}" if name else " " * (width + 12)
+    return [(head, "gutter"), (f"{words}\n", style)]
+
+
+def _fix(finding: Finding, width: int) -> list[Piece]:
     if finding.fix is None or not finding.fix.text:
         return []
     lines = [layout.clean_source(line) for line in finding.fix.text.split("\n")]
     lines[-1] += "" if finding.fix.safe else "  (check that it fits)"
-    first: list[Piece] = [(f"  {'fix:':9}", "gutter"), (f"{lines[0]}\n", "fix")]
-    return [*first, *((f"{' ' * 11}{line}\n", "fix") for line in lines[1:])]
+    return [piece for index, line in enumerate(lines) for piece in _fact(width, "" if index else "fix", line, "fix")]
 
 
 def _facts(finding: Finding, base: str) -> Iterator[tuple[str, str]]:
@@ -146,7 +163,19 @@ def _summary(report: Report, base: str) -> list[Piece]:
     out += [(f"  not seen: {layout.not_seen_words(entry, base)}\n", "mild") for entry in report.not_seen]
     if not report.complete:
         out.append(("  the watch was not complete: findings may be missing\n", "warning"))
-    codes = list(dict.fromkeys(finding.rule for finding in report.findings if finding.level != "note"))
-    if codes:
-        out.append((f"  devguard explain {layout.clean(codes[0])} tells more about a rule\n", "mild"))
+    out += _start_here(report, base)
     return out
+
+
+def _start_here(report: Report, base: str) -> list[Piece]:
+    """The end of the text is what stays on the screen: it repeats where to begin."""
+    first = next((finding for finding in report.findings if finding.level != "note"), None)
+    if first is None:
+        return []
+    change, code = layout.line_to_change(first), layout.clean(first.rule)
+    at = f" at {layout.place(change, base)}" if change is not None else ""
+    return [
+        ("  start with ", ""),
+        (f"{code}{at}", "strong"),
+        (f"; `devguard explain {code}` tells more about it\n", ""),
+    ]
