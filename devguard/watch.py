@@ -91,7 +91,7 @@ class Watch:
             except Exception as problem:  # a part that can't start is told in the report; the program must run
                 recorder.fail(getattr(make, "name", make.__name__), problem)
         self._mode = DispatchMode(recorder, handlers)
-        self._mode.__enter__()
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def stop(self) -> Report:
@@ -102,7 +102,7 @@ class Watch:
         if mode is not None:
             self._mode = None
             self._seconds = time.time() - recorder.started
-            mode.__exit__(None, None, None)
+            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             recorder.active = False
             for observer in reversed(self._observers):
                 try:

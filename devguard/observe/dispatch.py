@@ -33,7 +33,7 @@ class Op:
         self.mixed = False
         self.result: Any = None
         self.error: BaseException | None = None
-        self._site: RawSite | None | bool = False
+        self._site: RawSite | bool | None = False
 
     @property
     def site(self) -> RawSite | None:
@@ -81,7 +81,7 @@ class Handlers:
         self.entries_before: dict[str, list[Handler]] = defaultdict(list)
 
 
-class DispatchMode(TorchDispatchMode):
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves __init_subclass__ untyped
     """Looks at devices, records origins, calls the handlers; changes nothing."""
 
     supports_higher_order_operators = True
@@ -92,7 +92,7 @@ class DispatchMode(TorchDispatchMode):
         return True
 
     def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
         self.handlers = handlers
         self.plans: dict[Any, Plan] = {}

@@ -44,7 +44,7 @@ class Entry:
         self.result: Any = None
         self.error: BaseException | None = None
         self.notes: dict[str, Any] = {}
-        self._site: RawSite | None | bool = False
+        self._site: RawSite | bool | None = False
 
     @property
     def site(self) -> RawSite | None:

@@ -75,7 +75,7 @@ class Facts:
         found = self.tables.get(kind)
         if found is None:
             found = self.tables[kind] = kind()
-        return found  # type: ignore[no-any-return]
+        return found
 
     def not_seen(self, what: str, site: RawSite | None, step: int) -> None:
         """Count one thing that could not be looked into."""

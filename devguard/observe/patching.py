@@ -24,7 +24,7 @@ class Patches:
         `wrapper(wrapped, instance, args, kwargs)` is called instead. An attribute that `owner` only inherits is shadowed, and the
         shadow is removed again."""
         original = owner.__dict__.get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
-        target = getattr(owner, name, _MISSING) if original is _MISSING else original
+        target: Any = getattr(owner, name, _MISSING) if original is _MISSING else original
         if target is _MISSING:
             return False
         proxy = wrapt.FunctionWrapper(target, wrapper)
@@ -36,7 +36,7 @@ class Patches:
         """Take every wrapper off again, last one first; one that another watch has wrapped meanwhile is cut out of the middle."""
         while self._installed:
             owner, name, original, proxy = self._installed.pop()
-            current = owner.__dict__.get(name, _MISSING)
+            current: Any = owner.__dict__.get(name, _MISSING)
             if current is proxy:
                 if original is _MISSING:
                     delattr(owner, name)

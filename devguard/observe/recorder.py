@@ -49,6 +49,8 @@ class Recorder:
         self.own_ns = 0
         self.broken: set[str] = set()
         self.observers: dict[str, Observer] = {}
+        # (path, type name) of the module that runs, or of the one given; the module stack puts itself here.
+        self.module_path: Callable[..., tuple[str, str]] = lambda module=None: ("", "")
         multiprocessing.util.register_after_fork(self, Recorder.forked)
 
     def forked(self) -> None:

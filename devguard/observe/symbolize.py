@@ -69,8 +69,8 @@ def position(code: CodeType, lasti: int) -> Span | None:
 def _header_end(node: ast.stmt) -> int:
     """The last line of a compound statement's head (``for x in y:``), without its body."""
     body = getattr(node, "body", None) or getattr(node, "cases", None)
-    first = body[0] if body else node
-    first_line = getattr(first, "lineno", None) or getattr(getattr(first, "pattern", None), "lineno", node.lineno)
+    first: ast.AST = body[0] if body else node
+    first_line: int = getattr(first, "lineno", 0) or getattr(getattr(first, "pattern", None), "lineno", node.lineno)
     decorators = getattr(first, "decorator_list", None)
     if decorators:
         first_line = min(first_line, *(d.lineno for d in decorators))

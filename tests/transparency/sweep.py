@@ -1,4 +1,4 @@
-"""The full proof as one command: ``python -m tests.transparency.sweep`` runs every entry with and without a watch and prints what differs."""
+"""The full proof as one command: ``python -m tests.transparency.sweep`` runs every entry with and without a watch."""
 
 from __future__ import annotations
 
