@@ -31,7 +31,7 @@ def build_report(facts: Facts, options: Options, *, started: float, seconds: flo
     ]
     report = Report(
         version=__version__,
-        torch=getattr(torch, "__version__", ""),
+        torch=str(getattr(torch, "__version__", "")),  # TorchVersion is no plain text
         python=platform.python_version(),
         command=list(getattr(sys, "orig_argv", sys.argv)),
         devices=list(facts.devices),
