@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from devguard.observe.consistency import Consistency
+from devguard.observe.construction import Construction
 from devguard.observe.copies import Copies
 from devguard.observe.dispatch import DispatchMode, Handlers
 from devguard.observe.entries import Entries
@@ -33,6 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Order matters: Entries comes last, when all others have said which entry points they listen to.
 _OBSERVERS: tuple[Callable[[Recorder, Handlers], Observer], ...] = (
+    Construction,
     ModuleStack,
     Consistency,
     Optimizers,

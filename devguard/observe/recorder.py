@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing.util
 import os
 import sys
@@ -46,6 +47,7 @@ class Recorder:
         self.facts = Facts(warmup=warmup)
         self.thread = _PerThread()
         self.started = time.time()
+        self.clock = itertools.count(1)  # next(clock) tells which of two events came first, across observers
         self.own_ns = 0
         self.broken: set[str] = set()
         self.observers: dict[str, Observer] = {}
