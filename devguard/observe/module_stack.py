@@ -24,7 +24,8 @@ Left = Callable[[Any, tuple[Any, ...], dict[str, Any], BaseException], None]
 class ModuleStack:
     """Observer: keeps `recorder.thread.modules`, counts the outermost module's calls, tells its listeners.
 
-    `entered` listeners get (module, args, kwargs) before each call, `failed` ones also the exception that ended it."""
+    `entered` listeners get (module, args, kwargs) before each call, `failed` ones also the exception that ended it;
+    `called` listeners get each outermost module."""
 
     name = "module stack"
 
@@ -33,6 +34,7 @@ class ModuleStack:
         self.handlers = handlers
         self.entered: list[Entered] = []
         self.failed: list[Left] = []
+        self.called: list[Callable[[Any], None]] = []
         self._root: weakref.ref[torch.nn.Module] | None = None
         self._next: list[Callable[..., Any]] = []
         self._ours: Callable[..., Any] | None = None
@@ -78,6 +80,8 @@ class ModuleStack:
             counts = self._counts[id(module)] = module is self.root or wraps_root
         if counts:
             self.recorder.steps.outermost_called()
+        for listener in self.called:
+            listener(module)
 
     # -- names --------------------------------------------------------------------------------------------------------
 
