@@ -69,7 +69,8 @@ class Handlers:
 
     Keys are schema names (`aten::item`). `entries` are listeners to entry points below or beside the dispatcher (see entries.py).
     `mixed_before` and `mixed` handlers see every op whose operands are on several devices, before and after it
-    (an op that raised has `error` set), `failed` handlers every op that raised an exception."""
+    (an op that raised has `error` set), `failed` handlers every op that raised an exception. `every` handlers see each op before it
+    runs: costly, so empty but for the moments in which somebody must know (a copy to the host is in flight)."""
 
     def __init__(self) -> None:
         self.before: dict[str, list[Handler]] = defaultdict(list)
@@ -77,6 +78,7 @@ class Handlers:
         self.mixed_before: list[Handler] = []
         self.mixed: list[Handler] = []
         self.failed: list[Handler] = []
+        self.every: tuple[Handler, ...] = ()
         self.entries: dict[str, list[Handler]] = defaultdict(list)
         self.entries_before: dict[str, list[Handler]] = defaultdict(list)
 
@@ -129,7 +131,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
                 mixed = on_several_devices(plan, args, kwargs)
             except Exception as problem:
                 recorder.fail("device compare", problem)
-        if mixed or plan.before or plan.after:
+        if mixed or plan.before or plan.after or self.handlers.every:
             return self.observed(func, plan, args, kwargs, mixed, sys._getframe(1))
         try:
             result = func(*args, **kwargs)
@@ -154,6 +156,8 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             for handler in handlers.mixed_before:
                 handler(op)
         for handler in plan.before:
+            handler(op)
+        for handler in handlers.every:
             handler(op)
         try:
             op.result = result = func(*args, **kwargs)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from devguard.observe.facts import Facts, Failure
 from devguard.observe.frames import RawSite, raw_site
 from devguard.observe.origins import Origins
+from devguard.observe.scopes import DeviceGuardError
 from devguard.observe.steps import Steps
 
 
@@ -77,6 +78,8 @@ class Recorder:
                 return
             try:
                 function(*args, **kwargs)
+            except DeviceGuardError:  # the user asked for it: devguard.guard(...)
+                raise
             except Exception as problem:  # the user's program must go on, whatever is wrong with us
                 self.fail(part, problem)
 
