@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from devguard._version import __version__
 
 if TYPE_CHECKING:
+    from devguard.guards import allow, guard
     from devguard.observe.scopes import DeviceGuardError
-    from devguard.policy import allow, guard
     from devguard.report.model import Report
     from devguard.rules.finding import Finding
     from devguard.simulate import simulate
@@ -35,8 +35,8 @@ _HOMES = {
     "Finding": "devguard.rules.finding",
     "Report": "devguard.report.model",
     "Watch": "devguard.watch",
-    "allow": "devguard.policy",
-    "guard": "devguard.policy",
+    "allow": "devguard.guards",
+    "guard": "devguard.guards",
     "simulate": "devguard.simulate",
     "step": "devguard.watch",
     "watch": "devguard.watch",

@@ -7,6 +7,7 @@ not start (PyTorch's backward threads) has no context of its own: there every op
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -23,14 +24,19 @@ class DeviceGuardError(RuntimeError):
 
 @dataclass(eq=False, slots=True)
 class AllowScope:
-    """Events of `code` (a rule or the beginning of codes) are wanted here, for `reason`; `used` counts them."""
+    """Events of these rules (or beginnings of codes) are wanted here, for a reason. One object per place in the source.
 
-    code: str
+    `used` counts the events it took, `opened` is when it was last entered, `first` and `last` the lines that it spans.
+    """
+
+    codes: tuple[str, ...]
     reason: str
     first_only: bool = False
     used: int = 0
+    opened: float = 0.0
     file: str = ""
-    line: int = 0
+    first: int = 0
+    last: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -50,6 +56,7 @@ class _Open:
     def __init__(self) -> None:
         self.mine: ContextVar[tuple[Scope, ...]] = ContextVar("devguard_scopes", default=())
         self.all: tuple[Scope, ...] = ()
+        self.places: dict[tuple[str, int, tuple[str, ...]], AllowScope] = {}
         self.lock = threading.Lock()
 
     def push(self, scope: Scope) -> None:
@@ -82,6 +89,20 @@ def pop(scope: Scope) -> None:
     _open.pop(scope)
 
 
+def allow_at(codes: tuple[str, ...], reason: str, first_only: bool, file: str, first: int, last: int) -> AllowScope:
+    """The scope of one allow() in the source: the same object each time, so that its uses add up."""
+    with _open.lock:
+        scope = _open.places.setdefault((file, first, codes), AllowScope(codes, reason, file=file, first=first))
+    scope.reason, scope.first_only, scope.last, scope.opened = reason, first_only, last, time.time()
+    return scope
+
+
+def allows_since(when: float) -> list[AllowScope]:
+    """Every allow() that was entered since a moment, for the report of what was not needed."""
+    with _open.lock:
+        return [scope for scope in _open.places.values() if scope.opened >= when]
+
+
 def active() -> tuple[Scope, ...]:
     """The scopes in force for the code that runs now, innermost last; an empty tuple costs one lookup."""
     if not _open.all:
@@ -99,7 +120,7 @@ def _foreign_thread() -> bool:
 def allowed(code: str) -> AllowScope | None:
     """The innermost allow() in force for a rule, one more use counted, or None. Call it once per event."""
     for scope in reversed(active()):
-        if isinstance(scope, AllowScope) and code.startswith(scope.code) and not (scope.first_only and scope.used):
+        if isinstance(scope, AllowScope) and code.startswith(scope.codes) and not (scope.first_only and scope.used):
             scope.used += 1
             return scope
     return None

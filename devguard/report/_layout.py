@@ -129,9 +129,14 @@ def rate(per_step: float) -> str:
     return f"{per_step:.3g}"
 
 
+def times(count: int) -> str:
+    """`once`, `12 times`."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
 def counts(finding: Finding) -> str:
     """How often, when and at what cost a finding came up."""
-    parts = ["once" if finding.count == 1 else f"{finding.count:,} times"]
+    parts = [times(finding.count)]
     if finding.per_step:
         parts.append(f"{rate(finding.per_step)} per step")
     if finding.last_step > finding.first_step:

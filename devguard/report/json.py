@@ -14,8 +14,9 @@ import os
 import reprlib
 import types
 import typing
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from devguard.report.model import SCHEMA, Report
 
@@ -70,9 +71,16 @@ def _field_names(kind: Any) -> tuple[str, ...]:
 # --- in ---
 
 
+T = TypeVar("T")
+
+
 def load(path: str | os.PathLike[str]) -> Report:
     """The report in a file. Raises ReportError, one line that names the file, whatever is wrong with it."""
-    shown = os.fspath(path)
+    return read_json(path, from_dict)
+
+
+def read_json(path: str | os.PathLike[str], convert: Callable[[object], T]) -> T:
+    """A JSON file of bounded size, parsed and converted. Raises ReportError, one line that names the file."""
     try:
         file = Path(path)
         if file.is_dir():
@@ -81,20 +89,24 @@ def load(path: str | os.PathLike[str]) -> Report:
             data = stream.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise ReportError(f"is larger than {MAX_BYTES // 1024**2} MiB")
-        return loads(data)
+        return convert(_parsed(data))
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
-        raise ReportError(f"{shown!r}: {' '.join(reason.split())}") from None
+        raise ReportError(f"{os.fspath(path)!r}: {' '.join(reason.split())}") from None
 
 
 def loads(text: str | bytes) -> Report:
     """The report in JSON text. Raises ReportError, one line."""
+    return from_dict(_parsed(text))
+
+
+def _parsed(text: str | bytes) -> object:
     try:
-        data = json.loads(text, parse_constant=_no_constant)
+        data: object = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as problem:
         reason = "nested too deeply" if isinstance(problem, RecursionError) else " ".join(str(problem).split())
         raise ReportError(f"is not JSON: {reason[:200]}") from None
-    return from_dict(data)
+    return data
 
 
 def from_dict(data: object) -> Report:
