@@ -12,12 +12,13 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from devguard.autostart import switched_off
 from devguard.observe.consistency import Consistency
 from devguard.observe.construction import Construction
 from devguard.observe.copies import Copies
-from devguard.observe.dispatch import DispatchMode, Handlers
+from devguard.observe.dispatch import DispatchMode, Handlers, leave
 from devguard.observe.entries import Entries
 from devguard.observe.facts import ExceptionFact
 from devguard.observe.frames import raw_site
@@ -25,6 +26,7 @@ from devguard.observe.module_stack import ModuleStack
 from devguard.observe.optimizers import Optimizers
 from devguard.observe.process import Process
 from devguard.observe.recorder import Observer, Recorder
+from devguard.observe.sampling import Sampling
 from devguard.observe.syncs import Syncs
 from devguard.observe.threads import Threads
 from devguard.options import Options
@@ -70,6 +72,7 @@ class Watch:
         self.options = options
         self._recorder: Recorder | None = None
         self._mode: DispatchMode | None = None
+        self._sampling: Sampling | None = None
         self._observers: list[Observer] = []
         self._seconds = 0.0
         self._final: Report | None = None
@@ -90,14 +93,51 @@ class Watch:
         for make in _OBSERVERS:
             try:
                 observer = make(recorder, handlers)
-                recorder.observers[observer.name] = observer
-                self._observers.append(observer)
-                observer.start()
             except Exception as problem:  # a part that can't start is told in the report; the program must run
                 recorder.fail(getattr(make, "name", make.__name__), problem)
+                continue
+            recorder.observers[observer.name] = observer
+            self._observers.append(observer)
         self._mode = DispatchMode(recorder, handlers)
-        self._mode.__enter__()  # type: ignore[no-untyped-call]
+        self._attach(self._mode)
+        if self.options.every > 1:
+            self._sampling = Sampling(recorder, self.options.every, self._wake, self._sleep)
+            self._sampling.start()
         return self
+
+    def _attach(self, mode: DispatchMode) -> None:
+        """Put every hook, patch and the mode in place."""
+        recorder = mode.recorder
+        recorder.active = True
+        for observer in self._observers:
+            mode.handlers.keep_first()
+            try:
+                observer.start()
+            except Exception as problem:
+                recorder.fail(observer.name, problem)
+        mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def _detach(self, mode: DispatchMode) -> None:
+        """Give every hook, patch and the mode back."""
+        recorder = mode.recorder
+        recorder.active = False
+        leave(mode)
+        for observer in reversed(self._observers):
+            try:
+                observer.stop()
+            except Exception as problem:
+                recorder.fail(observer.name, problem)
+
+    def _wake(self) -> None:
+        """every=N: the next step is to be watched."""
+        if self._mode is not None:
+            self._attach(self._mode)
+
+    def _sleep(self) -> None:
+        """every=N: nobody watches until :meth:`_wake`."""
+        if self._mode is not None:
+            self._mode.handlers.remember_first()
+            self._detach(self._mode)
 
     def stop(self) -> Report:
         """End the watch, give back every hook, mode and patch, and return the final report."""
@@ -107,13 +147,10 @@ class Watch:
         if mode is not None:
             self._mode = None
             self._seconds = time.time() - recorder.started
-            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-            recorder.active = False
-            for observer in reversed(self._observers):
-                try:
-                    observer.stop()
-                except Exception as problem:
-                    recorder.fail(observer.name, problem)
+            if self._sampling is not None:
+                self._sampling.stop()
+            if recorder.active:
+                self._detach(mode)
         return self.report
 
     def __enter__(self) -> Watch:
@@ -142,6 +179,8 @@ class Watch:
         """Tell that one step of the program's main loop is complete (needed only where no optimizer tells it)."""
         if self._recorder is not None:
             self._recorder.steps.explicit()
+            if self._sampling is not None:
+                self._sampling.step_ended()
 
     def note_exception(self, error: BaseException) -> None:
         """Remember the exception that ends the program and attach devguard's finding to it; type and traceback stay."""
@@ -173,12 +212,29 @@ class Watch:
             if collect is not None:
                 recorder.shielded(f"{observer.name}: collect", collect)()
         recorder.facts.steps = recorder.steps.total
+        recorder.facts.skipped_steps = recorder.steps.skipped
         report = build_report(
             recorder.facts, self.options, started=recorder.started, seconds=seconds, own_seconds=recorder.own_ns / 1e9
         )
         if self._mode is None:
             self._final = report
         return report
+
+
+def running() -> bool:
+    """Is this thread being watched?"""
+    return bool(_recorders())
+
+
+def step() -> None:
+    """Tell every watch of this thread that one step of the program's main loop is complete; nothing without a watch."""
+    for recorder in _recorders():
+        recorder.steps.explicit()
+
+
+def _recorders() -> list[Recorder]:
+    modes = _get_current_dispatch_mode_stack()
+    return [mode.recorder for mode in modes if isinstance(mode, DispatchMode) and mode.recorder.active]
 
 
 def add_note(error: BaseException, note: str) -> None:

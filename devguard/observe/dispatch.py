@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
 
 from devguard.observe.frames import RawSite, raw_site
 from devguard.observe.origins import Origin, storage_key
@@ -81,6 +81,21 @@ class Handlers:
         self.every: tuple[Handler, ...] = ()
         self.entries: dict[str, list[Handler]] = defaultdict(list)
         self.entries_before: dict[str, list[Handler]] = defaultdict(list)
+        self._first: tuple[int, ...] | None = None
+
+    def _lists(self) -> list[list[Handler]]:
+        named = (self.before, self.after, self.entries, self.entries_before)
+        return [self.mixed_before, self.mixed, self.failed, *(table[key] for table in named for key in sorted(table))]
+
+    def remember_first(self) -> None:
+        """Take note of how many handlers there are, before observers are started for another time."""
+        if self._first is None:
+            self._first = tuple(len(handlers) for handlers in self._lists())
+
+    def keep_first(self) -> None:
+        """Drop what observers registered for another time."""
+        for handlers, count in zip(self._lists(), self._first or (), strict=False):
+            del handlers[count:]
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves __init_subclass__ untyped
@@ -222,6 +237,17 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         except Exception as problem:
             recorder.fail("higher-order ops", problem)
         return func(*args, **kwargs)
+
+
+def leave(mode: DispatchMode) -> None:
+    """Take a mode off this thread's stack, also from under modes that were entered after it."""
+    above = []
+    while (top := _get_current_dispatch_mode()) is not None and top is not mode:
+        above.append(_pop_mode())
+    if top is mode:
+        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+    for other in reversed(above):
+        _push_mode(other)
 
 
 def on_several_devices(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

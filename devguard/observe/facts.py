@@ -60,7 +60,8 @@ class Facts:
     """Everything one watch recorded; each observer keeps what it saw in a table of its own type."""
 
     warmup: int = 2
-    steps: int = 0
+    steps: int = 0  # complete steps that were watched: what rates are measured against
+    skipped_steps: int = 0  # steps that nobody watched (every=N)
     ops: int = 0
     devices: list[str] = field(default_factory=list)
     simulated: bool = False

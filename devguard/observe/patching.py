@@ -12,6 +12,10 @@ Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], A
 _MISSING = object()
 
 
+def _is_wrapper(value: Any) -> bool:
+    return type(value) is wrapt.FunctionWrapper
+
+
 class Patches:
     """The wrappers that one observer has installed."""
 
@@ -43,8 +47,9 @@ class Patches:
                 else:
                     setattr(owner, name, original)
                 continue
-            while isinstance(current, wrapt.FunctionWrapper):
-                if current.__wrapped__ is proxy:
-                    current.__wrapped__ = proxy.__wrapped__
+            link: Any = current
+            while _is_wrapper(link):
+                if link.__wrapped__ is proxy:
+                    link.__wrapped__ = proxy.__wrapped__
                     break
-                current = current.__wrapped__
+                link = link.__wrapped__

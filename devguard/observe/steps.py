@@ -8,13 +8,14 @@ from typing import Any
 class Steps:
     """The number of complete steps. With several optimizers the one that stepped most often counts (a GAN's two are one step)."""
 
-    __slots__ = ("_by_optimizer", "_called", "_explicit", "_has_optimizer")
+    __slots__ = ("_by_optimizer", "_called", "_explicit", "_has_optimizer", "skipped")
 
     def __init__(self) -> None:
         self._explicit = 0
         self._by_optimizer: dict[int, int] = {}
         self._has_optimizer = False
         self._called = 0
+        self.skipped = 0  # steps that nobody watched (every=N); the others count only the watched ones
 
     @property
     def now(self) -> int:

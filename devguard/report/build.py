@@ -29,6 +29,8 @@ def build_report(facts: Facts, options: Options, *, started: float, seconds: flo
     not_seen += [
         NotSeen(f"devguard's own part '{f.part}' failed and was switched off: {f.problem}", 1) for f in facts.failures
     ]
+    if facts.skipped_steps:
+        not_seen.append(NotSeen(f"steps between the watched ones (every={options.every})", facts.skipped_steps))
     report = Report(
         version=__version__,
         torch=str(getattr(torch, "__version__", "")),  # TorchVersion is no plain text
@@ -37,7 +39,7 @@ def build_report(facts: Facts, options: Options, *, started: float, seconds: flo
         devices=list(facts.devices),
         simulated=facts.simulated,
         rank=_rank(facts.environment),
-        steps=facts.steps,
+        steps=facts.steps + facts.skipped_steps,
         ops=facts.ops,
         started=datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="milliseconds"),
         seconds=round(seconds, 6),
