@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
 
 from devguard.observe.frames import RawSite, raw_site
-from devguard.observe.origins import Origin, storage_key
+from devguard.observe.origins import Origin, bounded, storage_key
 from devguard.observe.plan import Handler, Plan
 from devguard.observe.recorder import Recorder
 
@@ -216,12 +216,16 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         recorder = self.recorder
         parent = None
         if plan.copies and args and isinstance(args[0], _Tensor):
-            parent = recorder.origins.of(args[0])
+            parent = bounded(recorder.origins.of(args[0]))
         step = recorder.steps.now
         if isinstance(result, _Tensor):
             key = storage_key(result)
             if key is not None:
-                recorder.origins.put(key, Origin(site, plan.short, result.get_device(), step, parent))
+                device = result.get_device()
+                # What the host calculates while there is an accelerator is where device bugs begin: keep where it came from.
+                early = device < 0 and parent is None and recorder.facts.devices
+                source = recorder.origins.of_operands(args) if early else None
+                recorder.origins.put(key, Origin(site, plan.short, device, step, parent, source))
         elif isinstance(result, (tuple, list)):
             for item in result:
                 if isinstance(item, _Tensor):

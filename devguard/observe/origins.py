@@ -11,19 +11,22 @@ from typing import Any, NamedTuple
 
 from devguard.observe.frames import RawSite
 
+LONGEST = 12  # stations in one chain
 LIMIT = 100_000  # entries: about 20 MiB; the oldest half goes when it is reached
 
 
 class Origin(NamedTuple):
     """One station: `op` made the data on `device` (an accelerator's index, -1 for the host) at `site` in `step`.
 
-    `parent` is the station it was copied from, where this one is a copy (a move, a cast, a clone) of older data."""
+    `parent` is the station it was copied from, where this one is a copy (a move, a cast, a clone) of older data. `source` is
+    that of the first operand, where this one was calculated on the host."""
 
     site: RawSite | None
     op: str
     device: int
     step: int
     parent: Origin | None
+    source: Origin | None = None
 
 
 def storage_key(tensor: Any) -> int | None:
@@ -51,6 +54,15 @@ class Origins:
                 del table[old]
         table[key] = origin
 
+    def of_operands(self, args: Any) -> Origin | None:
+        """The origin of the first operand that has one, also where operands come in a list."""
+        for arg in args:
+            if type(arg) in (list, tuple):
+                arg = next(iter(arg), None)
+            if hasattr(arg, "untyped_storage") and (origin := self.of(arg)) is not None:
+                return bounded(origin)
+        return None
+
     def of(self, tensor: Any) -> Origin | None:
         """The last station of a tensor's data, None where it was made unseen."""
         key = storage_key(tensor)
@@ -58,6 +70,19 @@ class Origins:
         if origin is None or origin.device != tensor.get_device():
             return None
         return origin
+
+
+def bounded(origin: Origin | None) -> Origin | None:
+    """`origin`, without what lies between it and its first station where that has become long: loops copy copies for ever."""
+    first, count = origin, 0
+    while first is not None:
+        before = first.parent or first.source
+        if before is None:
+            break
+        first, count = before, count + 1
+    if origin is None or count < LONGEST:
+        return origin
+    return origin._replace(parent=first, source=None) if origin.parent else origin._replace(source=first)
 
 
 def stations(origin: Origin | None, limit: int = 8) -> Iterator[Origin]:
