@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from devguard import policy
 from devguard.options import Options
 from devguard.report.json import to_dict
 from devguard.report.model import Report
 from devguard.report.text import render
-from devguard.rules.finding import LEVELS, Finding
+from devguard.rules.finding import Finding
 from devguard.simulate import Simulation, active, simulate
 from devguard.watch import Watch
 
@@ -62,7 +63,7 @@ class ItemWatch:
         """Fail the test with the report if a finding reaches the level. Raises pytest's failure."""
         if self.report is None:
             return
-        reached = [found for found in self.report.findings if reaches(found, self.options.fail_on)]
+        reached = [found for found in self.report.findings if policy.reaches([found], self.options.fail_on)]
         if reached:
             self.failed = True
             pytest.fail(f"{headline(reached, self.options.fail_on)}\n\n{render(self.report)}", pytrace=False)
@@ -74,11 +75,6 @@ class ItemWatch:
         if self.report.findings and not self.failed:
             result.sections.append(("devguard", render(self.report)))
         setattr(result, DATA, _plain(self.report))
-
-
-def reaches(finding: Finding, level: str) -> bool:
-    """Is the finding at or above the level (note, warning, error, never)?"""
-    return level != "never" and [*LEVELS].index(finding.level) >= [str(name) for name in LEVELS].index(level)
 
 
 def headline(findings: list[Finding], level: str) -> str:

@@ -7,15 +7,15 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
+from devguard import policy
 from devguard.autostart import tell
 from devguard.options import ENVIRONMENT, Options, OptionsError, help_text, parse_text
 from devguard.report.model import Report
 from devguard.report.write import emit, reason
-from devguard.rules.finding import LEVELS
 from devguard.simulate import simulate
 from devguard.watch import Watch
 
@@ -47,7 +47,7 @@ class Autorun:
         self.simulation: Any = None
         self.failed = False  # did the program end by an exception or with a status of its own?
         self.noted: BaseException | None = None
-        self._earlier: list[object] = []
+        self._newest_last = True  # the order in which this Python keeps exit functions
         self._excepthook = sys.excepthook
         self._exit = sys.exit
 
@@ -65,8 +65,8 @@ class Autorun:
         self._excepthook, sys.excepthook = sys.excepthook, self._on_exception
         if self.gate:
             self._exit, sys.exit = sys.exit, self._on_exit  # type: ignore[assignment]
-            self._earlier = _exit_functions()
         atexit.register(self.finish)
+        self._newest_last = _exit_functions()[-1] == self.finish
 
     # -- how the program ends -----------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class Autorun:
             self._note(getattr(sys, "last_exc", None) or getattr(sys, "last_value", None))
             report = self.watch.stop()  # a simulation stays: exit functions and finalizers may still use its tensors
             self._write(report)
-            reached = reaches(report, self.options.fail_on)
+            reached = policy.reaches(report.findings, self.options.fail_on)
         except Exception as problem:
             tell(f"could not write its report: {reason(problem)}")
             return
@@ -102,7 +102,7 @@ class Autorun:
             if sys.exit == self._on_exit:
                 sys.exit = self._exit
         if self.gate and reached and not self.failed:
-            _leave(1, self._earlier)
+            _leave(1, self.finish, self._newest_last)
 
     # -- where the reports go -----------------------------------------------------------------------------------------
 
@@ -124,43 +124,42 @@ class Autorun:
         return f"{kind}:{stem}{mark}{suffix}"
 
 
-def reaches(report: Report, level: str) -> bool:
-    """Has the report a finding at or above the level (note, warning, error, never)?"""
-    return level in LEVELS and any(LEVELS.index(f.level) >= LEVELS.index(level) for f in report.findings)
+class _Walker:
+    """Stands for an exit function: atexit.unregister() compares it with every registered one, and removes its equals."""
 
-
-class _Lister:
-    """Equal to nothing, or to all that is not in `keep`: atexit.unregister() compares it with every exit function."""
-
-    def __init__(self, keep: list[object] | None = None) -> None:
+    def __init__(self, remove: Sequence[bool] = ()) -> None:
         self.seen: list[object] = []
-        self.keep = keep
+        self.remove = remove
 
     def __eq__(self, other: object) -> bool:
         self.seen.append(other)
-        return self.keep is not None and not any(other == kept for kept in self.keep)
+        return bool(self.remove) and self.remove[len(self.seen) - 1]
 
     __hash__ = None  # type: ignore[assignment]
 
 
 def _exit_functions() -> list[object]:
-    lister = _Lister()
-    atexit.unregister(lister)  # type: ignore[arg-type]
-    return lister.seen
+    walker = _Walker()
+    atexit.unregister(walker)  # type: ignore[arg-type]
+    return walker.seen
 
 
-def _leave(status: int, earlier: list[object]) -> None:
-    """End the process with `status` from within an exit function, after all that a normal exit would still have done.
+def _leave(status: int, this: object, newest_last: bool) -> None:
+    """End the process with `status` from within the exit function `this`, after all else that a normal exit does.
 
-    An exit function can't change the status. So run those that come after this one (they were registered earlier),
-    flush the files that the interpreter would have closed, and go.
+    An exit function can't change the status. So run those that still have to come (they were registered earlier), flush
+    the files that the interpreter would have closed, and go.
     """
-    atexit.unregister(_Lister(keep=earlier))  # type: ignore[arg-type]
+    functions = _exit_functions()
+    place = functions.index(this) if this in functions else 0
+    atexit.unregister(_Walker([i >= place if newest_last else i <= place for i in range(len(functions))]))  # type: ignore[arg-type]
     run: Callable[[], None] = atexit._run_exitfuncs
     run()
     for item in gc.get_objects():
         try:
-            if isinstance(item, io.IOBase) and not item.closed and item.writable():
+            if (
+                issubclass(type(item), io.IOBase) and not item.closed and item.writable()
+            ):  # isinstance() runs their code
                 item.flush()
         except Exception:
             pass  # a file that can't be flushed is as lost as at a normal exit
