@@ -6,12 +6,22 @@ import sys
 from collections.abc import Sequence
 
 from devguard._version import __version__
-from devguard.cli import run
+from devguard.cli import baseline, config, diff, doctor, explain, report, run
 from devguard.cli._common import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, Command, UsageError, parser_for
 from devguard.options import OptionsError, nearest
 from devguard.report.json import ReportError
 
-COMMANDS: dict[str, Command] = {command.name: command for command in (run.COMMAND,)}
+_LISTED = (
+    run.COMMAND,
+    explain.COMMAND,
+    explain.RULES_COMMAND,
+    report.COMMAND,
+    diff.COMMAND,
+    baseline.COMMAND,
+    config.COMMAND,
+    doctor.COMMAND,
+)
+COMMANDS: dict[str, Command] = {command.name: command for command in _LISTED}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

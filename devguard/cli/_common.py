@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -88,3 +89,10 @@ _METAVARS = {
     "origins": "N",
     "color": "WHEN",
 }
+
+
+def check_output(output: str | None, inputs: Iterable[str]) -> None:
+    """Raises UsageError where the output would overwrite an input."""
+    for path in inputs:
+        if output is not None and os.path.exists(output) and os.path.samefile(output, path):
+            raise UsageError(f"--output {output} would overwrite an input")
