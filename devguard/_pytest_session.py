@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from devguard.autostart import switched_off, switched_on
-from devguard.report.model import Report
+from devguard.report.model import NotSeen, Report, Transfer
 from devguard.rules.finding import LEVELS, Finding
 
 if TYPE_CHECKING:
@@ -175,8 +175,7 @@ def merge(reports: Sequence[Report]) -> Report:
     whole.complete = all(report.complete for report in reports)
     whole.devices = list(dict.fromkeys(device for report in reports for device in report.devices))
     whole.simulated = any(report.simulated for report in reports)
-    whole.transfers = [item for report in reports for item in report.transfers]
-    whole.not_seen = [item for report in reports for item in report.not_seen]
+    whole.transfers, whole.not_seen = _transfers(reports), _not_seen(reports)
     found: dict[tuple[object, ...], Finding] = {}
     for finding in (finding for report in reports for finding in report.findings):
         known = found.setdefault(key_of(finding), finding)
@@ -187,6 +186,24 @@ def merge(reports: Sequence[Report]) -> Report:
             known.per_step = max(known.per_step, finding.per_step)
     whole.findings = sorted(found.values(), key=lambda f: -LEVELS.index(f.level))
     return whole
+
+
+def _transfers(reports: Sequence[Report]) -> list[Transfer]:
+    found: dict[tuple[object, ...], Transfer] = {}
+    for item in (item for report in reports for item in report.transfers):
+        key = (item.site, item.source, item.target, item.implicit, item.blocking, item.pinned)
+        known = found.setdefault(key, dataclasses.replace(item, count=0, bytes=0))
+        known.count += item.count
+        known.bytes += item.bytes
+    return list(found.values())
+
+
+def _not_seen(reports: Sequence[Report]) -> list[NotSeen]:
+    found: dict[tuple[object, ...], NotSeen] = {}
+    for item in (item for report in reports for item in report.not_seen):
+        known = found.setdefault((item.what, item.site), dataclasses.replace(item, count=0))
+        known.count += item.count
+    return list(found.values())
 
 
 def summary(found: Sequence[tuple[str, Sequence[Finding]]]) -> list[str]:
