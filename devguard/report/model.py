@@ -65,12 +65,12 @@ class Report:
 
     def to_json(self) -> str:
         """The report as JSON, schema 1."""
-        from devguard.report import json
+        from devguard.report.json import dumps
 
-        return json.dumps(self)
+        return dumps(self)
 
     def __str__(self) -> str:
         """The report as text, without colour."""
-        from devguard.report import text
+        from devguard.report.text import render
 
-        return text.render(self)
+        return render(self)
