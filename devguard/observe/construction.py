@@ -64,7 +64,7 @@ class Construction:
             for old in list(table)[: LIMIT // 2]:
                 del table[old]
         kind = type(module)
-        site = raw_site(frame if copied else _caller_of_init(kind, frame))
+        site = raw_site(frame if copied else caller_of_init(kind, frame))
         table[id(module)] = Made(site, next(self.recorder.clock), kind.__qualname__)
 
     def of(self, module: Any) -> Made | None:
@@ -80,7 +80,7 @@ def construction_site(recorder: Recorder, module: Any) -> RawSite | None:
     return None if made is None else made.site
 
 
-def _caller_of_init(kind: type, frame: FrameType) -> FrameType | None:
+def caller_of_init(kind: type, frame: FrameType) -> FrameType | None:
     """From the frame that called nn.Module.__init__ outwards past the constructors of `kind`'s own classes."""
     outermost = _constructor(kind)
     at: FrameType | None = frame

@@ -1,22 +1,177 @@
-"""Filled by its owner."""
+"""The program's optimizers: when they were made, loaded and stepped. They tell what a step of the program is."""
 
 from __future__ import annotations
 
-from devguard.observe.dispatch import Handlers
+import sys
+import weakref
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from devguard.observe.construction import caller_of_init
+from devguard.observe.dispatch import Handlers, Op
+from devguard.observe.frames import raw_site
+from devguard.observe.optimizers_facts import OptimizerFacts
+from devguard.observe.optimizers_holders import Holders
+from devguard.observe.optimizers_known import Known
+from devguard.observe.optimizers_state import StateCheck, state_keys, states
+from devguard.observe.patching import Patches
 from devguard.observe.recorder import Recorder
+
+_Optimizer = torch.optim.Optimizer
 
 
 class Optimizers:
-    """Observer."""
+    """Observer: hooks every optimizer's step, construction and load_state_dict."""
 
     name = "optimizers"
 
     def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
         self.recorder = recorder
-        self.handlers = handlers
+        self.facts = recorder.facts.table(OptimizerFacts)
+        self.known: dict[int, Known] = {}
+        self.open: list[weakref.ref[Any]] = []  # optimizers whose step has begun and not ended
+        self.patches = Patches()
+        self._hooks: list[Any] = []
+        self.state = StateCheck(recorder, self.facts)
+        self.holders = Holders(recorder, self.facts, self.known)
+        shielded = recorder.shielded
+        self._pre = shielded("optimizer state", self.before_step)
+        self._post = shielded("optimizer steps", self.after_step)
+        self._note_made = shielded("optimizer construction", self.made)
+        self._note_loaded = shielded("optimizer loading", self.loaded)
+        handlers.failed.append(shielded("failed optimizer steps", self.op_failed))
 
     def start(self) -> None:
-        """Nothing yet."""
+        """Install the hooks."""
+        self.patches.wrap(_Optimizer, "__init__", self._init)
+        self.patches.wrap(_Optimizer, "load_state_dict", self._load)
+        self._hooks += [
+            register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: self._pre(optimizer)),
+            register_optimizer_step_post_hook(lambda optimizer, args, kwargs: self._post(optimizer)),
+        ]
+        self.holders.start()
 
     def stop(self) -> None:
-        """Nothing yet."""
+        """Give everything back."""
+        self.patches.restore()
+        while self._hooks:
+            self._hooks.pop().remove()
+        self.holders.stop()
+
+    def collect(self) -> None:
+        """Before a report: look once more at what the last steps left behind."""
+        for optimizer in self.running():
+            self.state.check(self.known[id(optimizer)], optimizer, None)
+        self.holders.collect()
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _init(self, wrapped: Callable[..., Any], optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        wrapped(*args, **kwargs)
+        if self.recorder.active:
+            self._note_made(optimizer, sys._getframe(1))
+
+    def _load(self, wrapped: Callable[..., Any], optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = wrapped(*args, **kwargs)
+        if self.recorder.active:
+            self._note_loaded(optimizer, sys._getframe(1))
+        return result
+
+    def made(self, optimizer: Any, frame: FrameType) -> None:
+        """An optimizer was constructed."""
+        self.recorder.steps.optimizer_made()
+        site = raw_site(caller_of_init(type(optimizer), frame))
+        self.known[id(optimizer)] = Known(optimizer, site, next(self.recorder.clock))
+        self.holders.optimizer_made(optimizer, frame)
+
+    def loaded(self, optimizer: Any, frame: FrameType) -> None:
+        """State was loaded into an optimizer."""
+        known = self.of(optimizer)
+        known.loaded_at = raw_site(frame)
+        known.loaded = state_keys(optimizer)
+        known.signature = None
+
+    def of(self, optimizer: Any) -> Known:
+        """The record of an optimizer, made now where it is older than the watch."""
+        known = self.known.get(id(optimizer))
+        if known is None or known.ref() is not optimizer:
+            known = self.known[id(optimizer)] = Known(optimizer, None, 0)
+        return known
+
+    def running(self) -> list[Any]:
+        """The optimizers in whose step the program is, or was when an exception ended it; innermost last."""
+        alive = [reference() for reference in self.open]
+        return [optimizer for optimizer in alive if optimizer is not None]
+
+    def before_step(self, optimizer: Any) -> None:
+        """A step begins: where something has changed since the last look, compare state and parameters."""
+        if not self.recorder.active:
+            return
+        known = self.of(optimizer)
+        self.open = [ref for ref in self.open if ref() is not optimizer]  # an earlier step that never ended
+        self.open.append(known.ref)
+        frame = sys._getframe(3)
+        if not known.stepped:
+            known.eager = state_keys(optimizer) - known.loaded
+            known.called(optimizer, frame)
+            site = raw_site(frame)
+            if site is not None:
+                known.sites.add(site)
+        signature = signature_of(optimizer)
+        if signature != known.signature:
+            known.signature = signature
+            self.state.check(known, optimizer, frame)
+
+    def after_step(self, optimizer: Any) -> None:
+        """A step is complete: what it began with was good enough."""
+        recorder = self.recorder
+        if not recorder.active:
+            return
+        known = self.of(optimizer)
+        known.stepped += 1
+        self.open = [ref for ref in self.open if ref() is not optimizer]
+        self.state.completed(known, optimizer)
+        self.holders.stepped(known, optimizer, sys._getframe(3))
+        recorder.steps.optimizer_stepped(optimizer)
+        self.facts.steps += 1
+
+    def op_failed(self, op: Op) -> None:
+        """An op raised: was it an optimizer's, and does its state explain it?"""
+        running = self.running()
+        if running:
+            optimizer = running[-1]
+            if self.state.check(self.of(optimizer), optimizer, op.frame) and op.site is not None:
+                self.facts.blamed.add(op.site)
+        elif self.state.check_holder(op, self.known) and op.site is not None:
+            self.facts.blamed.add(op.site)
+
+    def state_name(self, tensor: Any) -> str:
+        """What a tensor of optimizer state is called (``optimizer.state[...]['step']``); empty where it is none."""
+        for known in self.known.values():
+            optimizer = known.ref()
+            if optimizer is not None:
+                for state in states(optimizer):
+                    for key, value in list(state.items()):
+                        if value is tensor:
+                            return f"{known.called(optimizer, sys._getframe(1))}.state[...][{key!r}]"
+        return ""
+
+
+def signature_of(optimizer: Any) -> Any:
+    """Changes when parameters, their devices or the layout of the state change; cheap, and it holds no tensor."""
+    ends: list[Any] = []
+    count = 0
+    state = optimizer.state
+    for group in optimizer.param_groups:
+        params = group["params"]
+        count += len(params)
+        for param in params[:1] + params[-1:]:
+            ends.append(param.get_device())
+            entry = state.get(param) if isinstance(state, dict) else None
+            if isinstance(entry, dict):
+                ends.extend(id(value) for value in entry.values() if isinstance(value, torch.Tensor))
+    return count, len(state), tuple(ends)

@@ -1,0 +1,280 @@
+"""Which optimizer holds which parameter, and which parameters came into a model too late for any to hold them."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.modules import module as nn_module
+
+from devguard.observe.construction import Construction
+from devguard.observe.frames import PROJECT, RawSite, kind_of, raw_site
+from devguard.observe.module_stack import ModuleStack, registered
+from devguard.observe.optimizers_facts import HolderFact, HolderStory, OptimizerFacts
+from devguard.observe.optimizers_known import Known
+from devguard.observe.optimizers_state import tensor_fact
+from devguard.observe.recorder import Recorder
+
+_CHAIN = 8  # project frames kept of a registration
+_LIMIT = 20_000  # registrations remembered
+_LOOKS = 4  # every step is looked at up to this one, then only steps whose number is a power of two
+_MODELS = 64
+
+
+class Registered(NamedTuple):
+    """A parameter or module came into a module: when, where, and the identities of the parameters that it replaced."""
+
+    tick: int
+    chain: tuple[RawSite, ...]
+    replaced: frozenset[int]
+
+
+class Missing(NamedTuple):
+    """A parameter of a model that has a gradient and no holder."""
+
+    path: str
+    param: Any
+    owner: Any
+
+
+class Holders:
+    """Part of the Optimizers observer: compares the parameters of models that were called with those that optimizers hold.
+
+    Only at step time, while both sides are alive: an address says nothing about an object that is gone."""
+
+    def __init__(self, recorder: Recorder, facts: OptimizerFacts, known: dict[int, Known]) -> None:
+        self.recorder = recorder
+        self.facts = facts
+        self.known = known
+        self.events: dict[tuple[int, str], Registered] = {}  # by module and the name in it
+        self.models: dict[int, weakref.ref[Any]] = {}
+        self.changed = True
+        self.last: tuple[weakref.ref[Any], RawSite | None] | None = None
+        self._hooks: list[Any] = []
+        self._note = recorder.shielded("parameter registration", self.registered)
+        self._called = recorder.shielded("called models", self.called)
+
+    def start(self) -> None:
+        """Hear of registrations and of outermost calls."""
+        self._hooks += [
+            nn_module.register_module_parameter_registration_hook(self._hook),
+            nn_module.register_module_module_registration_hook(self._hook),
+        ]
+        stack = self.recorder.observers.get(ModuleStack.name)
+        if isinstance(stack, ModuleStack):
+            stack.called.append(self._called)
+        if self.recorder.root is not None:
+            self.models[id(self.recorder.root)] = weakref.ref(self.recorder.root)
+
+    def stop(self) -> None:
+        """Give the hooks back."""
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _hook(self, module: Any, name: str, value: Any) -> None:
+        if self.known and self.recorder.active:
+            self._note(module, name, value)
+
+    def registered(self, module: Any, name: str, value: Any) -> None:
+        """Something came into a module after the first optimizer was made."""
+        inner = module.__dict__
+        if isinstance(value, torch.nn.Module):
+            old = (inner.get("_modules") or {}).get(name)
+            replaced = (
+                frozenset(id(p) for _, p, _ in parameters(old)) if old is not None and old is not value else frozenset()
+            )
+        else:
+            old = (inner.get("_parameters") or {}).get(name)
+            replaced = frozenset((id(old),)) if old is not None and old is not value else frozenset()
+        if len(self.events) >= _LIMIT:
+            self.events.clear()
+        self.events[id(module), name] = Registered(next(self.recorder.clock), _chain(), replaced)
+        self.changed = True
+
+    def called(self, module: Any) -> None:
+        """An outermost module is called: it is one of the program's models."""
+        key = id(module)
+        reference = self.models.get(key)
+        if reference is None or reference() is not module:
+            if len(self.models) >= _MODELS:
+                self.models = {k: r for k, r in self.models.items() if r() is not None}
+            if len(self.models) < _MODELS:
+                self.models[key] = weakref.ref(module)
+                self.changed = True
+
+    def optimizer_made(self, optimizer: Any, frame: FrameType) -> None:
+        """A new holder."""
+        self.changed = True
+
+    def stepped(self, known: Known, optimizer: Any, frame: FrameType) -> None:
+        """A step is complete, gradients are still there."""
+        steps = known.stepped
+        if self.changed or steps <= _LOOKS or not steps & (steps - 1):
+            self.changed = False
+            site = raw_site(frame)
+            self.last = (known.ref, site)
+            self.look(known, optimizer, site)
+
+    def collect(self) -> None:
+        """Before a report: whoever has found a holder meanwhile is no longer missing."""
+        held = self.held()
+        for key in [key for key, fact in self.facts.holders.items() if not fact.open - held]:
+            del self.facts.holders[key]
+
+    # -- the look -----------------------------------------------------------------------------------------------------
+
+    def held(self) -> set[int]:
+        """The identities of all parameters that a living optimizer holds."""
+        found: set[int] = set()
+        for known in self.known.values():
+            optimizer = known.ref()
+            if optimizer is not None:
+                found.update(id(p) for group in optimizer.param_groups for p in group["params"])
+        return found
+
+    def look(self, known: Known, optimizer: Any, site: RawSite | None) -> None:
+        """Compare this optimizer with every model that was called."""
+        held = self.held()
+        own = [p for group in optimizer.param_groups for p in group["params"]]
+        mine = {id(p) for p in own}
+        models = self.outermost()
+        in_models = {id(p) for _, model in models for _, p, _ in parameters(model)}
+        orphans = [p for p in own if id(p) not in in_models]
+        for name, model in models:
+            everything = [Missing(path, p, owner) for path, p, owner in parameters(model)]
+            missing = [m for m in everything if _trained(m.param) and id(m.param) not in held]
+            if missing:
+                self._judge(known, site, name, model, everything, missing, mine, orphans)
+
+    def outermost(self) -> list[tuple[str, Any]]:
+        """(name, model) of the models that are alive and not part of another one."""
+        alive = [model for model in (reference() for reference in self.models.values()) if model is not None]
+        inside = {id(m) for model in alive for path, m in registered(model) if path}
+        return [(type(model).__name__, model) for model in alive if id(model) not in inside]
+
+    def _judge(
+        self,
+        known: Known,
+        site: RawSite | None,
+        name: str,
+        model: Any,
+        everything: list[Missing],
+        missing: list[Missing],
+        mine: set[int],
+        orphans: list[Any],
+    ) -> None:
+        dead = [p for p in orphans if p.grad is None]
+        holds_some = any(id(m.param) in mine for m in everything)
+        late: dict[tuple[int, HolderStory], list[tuple[Missing, Registered]]] = {}
+        rest: list[Missing] = []
+        for m in missing:
+            event = self.event_of(model, m.path, known.tick)
+            if event is not None and event.replaced & mine:
+                late.setdefault((event.tick, "replaced"), []).append((m, event))
+            elif event is not None and holds_some and m.owner.training:
+                late.setdefault((event.tick, "added"), []).append((m, event))
+            else:
+                rest.append(m)
+        for (_, story), group in late.items():
+            stale = next((tuple(p.shape) for p in orphans if id(p) in group[0][1].replaced), None)
+            self._add(story, known, site, model, [m for m, _ in group], group[0][1].chain, stale, bool(dead))
+        if not rest:
+            return
+        if not holds_some and len(orphans) == len(mine) and _twins(everything, orphans):
+            self._add("another model", known, site, model, rest, self._parted(known, model, rest), None, True)
+        elif holds_some:
+            self._add("not held", known, site, model, rest, (), None, bool(dead))
+
+    def event_of(self, model: Any, path: str, since: int) -> Registered | None:
+        """The last registration on the way from a model to one of its parameters that is younger than an optimizer."""
+        found: Registered | None = None
+        at = model
+        for name in path.split("."):
+            event = self.events.get((id(at), name))
+            if event is not None and event.tick > since and (found is None or event.replaced or not found.replaced):
+                found = event
+            at = (at.__dict__.get("_modules") or {}).get(name)
+            if at is None:
+                break
+        return found
+
+    def _parted(self, known: Known, model: Any, missing: list[Missing]) -> tuple[RawSite, ...]:
+        """Where a model and the parameters that its optimizer holds parted: the model was made or copied later, or its
+        parameters were replaced by moved ones; else the optimizer was made from others."""
+        construction = self.recorder.observers.get(Construction.name)
+        made = construction.of(model) if isinstance(construction, Construction) else None
+        if made is not None and made.tick > known.tick and made.site is not None:
+            return (made.site,)
+        origin = self.recorder.origins.of(missing[0].param)
+        if origin is not None and origin.op.startswith("aten._to_copy") and origin.site is not None:
+            return (origin.site,)
+        return (known.made,) if known.made is not None else ()
+
+    def _add(
+        self,
+        story: HolderStory,
+        known: Known,
+        site: RawSite | None,
+        model: Any,
+        missing: list[Missing],
+        chain: tuple[RawSite, ...],
+        stale: tuple[int, ...] | None,
+        dead: bool,
+    ) -> None:
+        first = missing[0]
+        key = (id(known), f"{story} {first.path}")
+        if key not in self.facts.holders:
+            module, kind = self.recorder.module_path(first.owner)
+            self.facts.holders[key] = HolderFact(
+                optimizer=known.name or "optimizer",
+                kind=known.kind,
+                story=story,
+                tensor=tensor_fact(first.path, "parameter", first.param, self.recorder),
+                module=module,
+                module_type=kind,
+                made=known.made,
+                site=site,
+                chain=chain,
+                stale=stale,
+                dead=dead,
+            )
+        fact = self.facts.holders[key]
+        fact.names = [m.path for m in missing]
+        fact.open = {id(m.param) for m in missing}
+        fact.tally.hit(max(self.recorder.steps.now, 0), self.recorder.facts.warmup)
+
+
+def parameters(root: Any) -> Iterator[tuple[str, Any, Any]]:
+    """(dotted path, parameter, module that holds it) of a module's parameters; no method of theirs is called."""
+    for path, module in registered(root):
+        for name, param in list((module.__dict__.get("_parameters") or {}).items()):
+            if param is not None:
+                yield f"{path}.{name}" if path else name, param, module
+
+
+def _trained(param: Any) -> bool:
+    return param.requires_grad and param.is_leaf and param.grad is not None
+
+
+def _twins(model: list[Missing], orphans: list[Any]) -> bool:
+    """Do these parameters look like those of another copy of the model?"""
+    shapes = sorted(tuple(p.shape) for p in orphans)
+    trained = [m for m in model if m.param.requires_grad]
+    return any(sorted(tuple(m.param.shape) for m in part) == shapes for part in (trained, model))
+
+
+def _chain() -> tuple[RawSite, ...]:
+    """The project's positions on the stack, innermost first."""
+    frame: FrameType | None = sys._getframe(3)
+    found: list[RawSite] = []
+    while frame is not None and len(found) < _CHAIN:
+        if kind_of(frame.f_code) == PROJECT:
+            found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)
