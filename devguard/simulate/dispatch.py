@@ -124,6 +124,8 @@ def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[st
     """`__torch_dispatch__` of simulated tensors, and the kernel of every factory on a simulated device."""
     plan = _plans.get(func)
     if plan is None:
+        if func is _LAYOUT:
+            return args[0]._host.layout
         if not isinstance(func, OpOverload):
             return func(*args, **(kwargs or {}))
         plan = _plans[func] = Plan(func)
@@ -215,6 +217,7 @@ def _target(plan: Plan, hosts: list[Any], host_kwargs: dict[str, Any], index: in
 
 
 _CPU = torch.device("cpu")
+_LAYOUT = torch.ops.prim.layout.default
 
 
 def _run_random(plan: Plan, hosts: list[Any], host_kwargs: dict[str, Any], index: int) -> Any:

@@ -14,7 +14,8 @@ from torch.utils import _device
 
 from devguard.simulate.devices import Devices
 from devguard.simulate.patches import Patches
-from devguard.simulate.tensor import SimTensor, become, plain_class, simulated_class, wrap
+from devguard.simulate.storage import storage_of
+from devguard.simulate.tensor import SimTensor, attributes_of, become, plain_class, simulated_class, wrap
 
 _aten = torch.ops.aten
 
@@ -258,8 +259,9 @@ def _data(devices: Devices, patches: Patches) -> None:
 
         return call
 
-    for name in ("untyped_storage", "data_ptr", "is_set_to"):
+    for name in ("data_ptr", "is_set_to"):
         _method(patches, name, on_host)
+    _method(patches, "untyped_storage", lambda o: lambda self: storage_of(self) if isinstance(self, SimTensor) else o(self))
 
     original_compatible = torch._has_compatible_shallow_copy_type
 
@@ -356,7 +358,11 @@ def _construction(devices: Devices, patches: Patches) -> None:
 
 def _default_device() -> torch.device | None:
     """The device of set_default_device or `with device:` in this thread, which PyTorch would have put in as an argument."""
-    return _device.CURRENT_DEVICE if torch._C._len_torch_function_stack() else None
+    for i in range(torch._C._len_torch_function_stack()):
+        mode = torch._C._get_function_stack_at(i)
+        if isinstance(mode, _device.DeviceContext):
+            return mode.device
+    return None
 
 
 def _host_tensor(original: Any, data: Any, dtype: Any, **kwargs: Any) -> torch.Tensor:
@@ -391,13 +397,22 @@ def _copies(patches: Patches) -> None:
         def __reduce_ex__(self: torch.Tensor, protocol: Any) -> Any:
             if not isinstance(self, SimTensor):
                 return original(self, protocol)
-            attributes = {k: v for k, v in self.__dict__.items() if k not in ("_host", "_index")}
-            plain = plain_class(type(self))
-            return _rebuild, (plain, self._host.detach(), self._index, self.requires_grad, attributes)
+            if plain_class(type(self)) is torch.Tensor and not attributes_of(self):
+                return self._reduce_ex_internal(protocol)  # the very form of a plain tensor: readable without devguard
+            return original(self, protocol)
 
         return __reduce_ex__
 
     _method(patches, "__reduce_ex__", make_reduce)
+    original_state = torch._utils._get_obj_state
+
+    def get_obj_state(obj: Any) -> Any:
+        state = original_state(obj)
+        if isinstance(obj, SimTensor):
+            return attributes_of(obj)
+        return state
+
+    patches.set(torch._utils, "_get_obj_state", get_obj_state)
 
     def make_as(original: Any) -> Any:
         def as_subclass(self: torch.Tensor, cls: Any) -> torch.Tensor:
@@ -442,13 +457,6 @@ def _deepcopy(tensor: SimTensor, memo: dict[int, Any]) -> torch.Tensor:
     made.requires_grad_(tensor.requires_grad)
     if tensor.grad is not None:
         made.grad = copy.deepcopy(tensor.grad, memo)
-    attributes = {k: v for k, v in tensor.__dict__.items() if k not in ("_host", "_index")}
-    made.__dict__.update(copy.deepcopy(attributes, memo))
+    made.__dict__.update(copy.deepcopy(attributes_of(tensor), memo))
     memo[id(tensor)] = made
-    return made
-
-
-def _rebuild(plain: type[torch.Tensor], host: torch.Tensor, index: int, requires_grad: bool, attributes: Any) -> Any:
-    made = wrap(host, index, simulated_class(plain)).requires_grad_(requires_grad)
-    made.__dict__.update(attributes)
     return made

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from torch.utils import _device
 
-from devguard.simulate import autocast, cuda, factories, functions, modules, random, state
+from devguard.simulate import autocast, cuda, factories, functions, modules, random, state, storage
 from devguard.simulate.devices import Devices, parse_spec
 from devguard.simulate.patches import Patches
 
@@ -42,6 +42,7 @@ class Simulation:
         try:
             factories.register(self.devices.kind, self._patches)
             functions.install(self.devices, self._patches)
+            storage.install(self.devices, self._patches)
             modules.install(self.devices, self._patches)
             cuda.install(self.devices, self._patches)
             random.install(self.devices, self.generators, self._patches)

@@ -11,7 +11,6 @@ from torch._C import DispatchKey, DispatchKeySet, _disabled_torch_function_impl
 from devguard.simulate import state
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
-_EXTRA_KEYS = {"AutocastCUDA": DispatchKeySet(DispatchKey.AutocastCUDA)}
 _aten = torch.ops.aten
 
 
@@ -59,32 +58,58 @@ def plain_class(cls: type[torch.Tensor]) -> type[torch.Tensor]:
     return getattr(cls, "_plain", torch.Tensor)
 
 
+# One hidden device type carries every simulated kind, so these are constants of PyTorch, not of a simulation.
+_HIDDEN = tuple(torch.device("lazy", i) for i in range(64))
+_AUTOCAST = DispatchKeySet(DispatchKey.AutocastCUDA)
+# Types of tensors that need more than sizes and strides: they go through _wrap_special.
+_SPECIAL = frozenset({
+    torch.complex32, torch.complex64, torch.complex128,
+    torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4,
+})  # fmt: skip
+
+
 def wrap(host: torch.Tensor, index: int, cls: type[torch.Tensor] = SimTensor) -> SimTensor:
     """A simulated tensor on device `index` that holds `host` (a CPU tensor that nobody else may hold)."""
-    made: SimTensor = _make_wrapper(
-        cls,
-        host.shape,
-        host.stride(),
-        host.storage_offset(),
-        None,
-        host.dtype,
-        torch.strided,
-        _HIDDEN[index],
-        False,
-        False,
-        None,
-        False,
-        False,
-        _AUTOCAST,
-    )
+    made: SimTensor
+    if host.dtype in _SPECIAL or host.layout is not torch.strided or host.is_neg() or host.is_nested:
+        made = _wrap_special(host, index, cls)
+    else:
+        made = _make_wrapper(
+            cls, host.shape, host.stride(), host.storage_offset(), None, host.dtype, torch.strided, _HIDDEN[index],
+            False, False, None, False, False, _AUTOCAST,
+        )  # fmt: skip
     made._host = host
     made._index = index
     return made
 
 
-# One hidden device type carries every simulated kind, so these are constants of PyTorch, not of a simulation.
-_HIDDEN = tuple(torch.device("lazy", i) for i in range(64))
-_AUTOCAST = _EXTRA_KEYS["AutocastCUDA"]
+def _wrap_special(host: torch.Tensor, index: int, cls: type[torch.Tensor]) -> SimTensor:
+    """The wrapper of a sparse, nested, quantized, conjugated or negated tensor: the same dispatch keys as the CPU's."""
+    keys = _AUTOCAST
+    for has, key in (
+        (host.layout is torch.strided and host.is_conj(), DispatchKey.Conjugate),
+        (host.layout is torch.strided and host.is_neg(), DispatchKey.Negative),
+        (host.is_quantized, DispatchKey.Quantized),
+        (host.is_nested, DispatchKey.NestedTensor),
+        (host.layout in _COMPRESSED, DispatchKey.SparseCsr),
+    ):
+        if has:
+            keys = keys | DispatchKeySet(key)
+    hidden = _HIDDEN[index]
+    if host.layout is torch.sparse_coo:
+        return _make_wrapper(cls, host.shape, None, None, None, host.dtype, torch.sparse_coo, hidden,
+                             False, False, None, False, False, keys)  # fmt: skip
+    if host.layout is not torch.strided:  # C++ can't make this layout here, but asks Python for it
+        return _make_wrapper(cls, host.shape, None, None, None, host.dtype, torch.strided, hidden,
+                             False, False, None, False, True, keys)  # fmt: skip
+    if host.is_nested:
+        return _make_wrapper(cls, (host.numel(),), None, None, None, host.dtype, torch.strided, hidden,
+                             False, False, None, False, False, keys)  # fmt: skip
+    return _make_wrapper(cls, host.shape, host.stride(), host.storage_offset(), None, host.dtype, torch.strided, hidden,
+                         False, False, None, False, False, keys)  # fmt: skip
+
+
+_COMPRESSED = frozenset({torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 
 
 def sync_metadata(tensor: SimTensor) -> None:
@@ -102,8 +127,8 @@ def sync_metadata(tensor: SimTensor) -> None:
         del guard
 
 
-def _kept(tensor: torch.Tensor) -> dict[str, Any]:
-    """What a tensor carries besides its data and must keep when the data are exchanged."""
+def attributes_of(tensor: torch.Tensor) -> dict[str, Any]:
+    """The attributes a program has set on a tensor: all but what makes it a simulated one."""
     return {k: v for k, v in tensor.__dict__.items() if k not in ("_host", "_index")}
 
 
@@ -115,11 +140,12 @@ def become(tensor: torch.Tensor, data: torch.Tensor) -> None:
     if isinstance(tensor, SimTensor) and isinstance(data, SimTensor):
         if tensor._index == data._index and tensor.dtype == data.dtype:
             tensor._host = data._host.detach()
-            sync_metadata(tensor)
+            with torch._C._AutoDispatchBelowAutograd():
+                sync_metadata(tensor)
             return
     cls = plain_class(type(tensor))
     requires_grad = tensor.requires_grad and tensor.is_leaf
-    kept, hooks, late_hooks = _kept(tensor), tensor._backward_hooks, tensor._post_accumulate_grad_hooks
+    kept, hooks, late_hooks = attributes_of(tensor), tensor._backward_hooks, tensor._post_accumulate_grad_hooks
     grad = tensor.grad if tensor.is_leaf else None
     fresh: torch.Tensor
     if isinstance(data, SimTensor):
