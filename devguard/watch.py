@@ -30,7 +30,7 @@ from devguard.observe.sampling import Sampling
 from devguard.observe.syncs import Syncs
 from devguard.observe.threads import Threads
 from devguard.options import Options
-from devguard.report.build import build_report
+from devguard.report.build import build_report, incomplete_report
 from devguard.report.model import Report
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -213,9 +213,17 @@ class Watch:
                 recorder.shielded(f"{observer.name}: collect", collect)()
         recorder.facts.steps = recorder.steps.total
         recorder.facts.skipped_steps = recorder.steps.skipped
-        report = build_report(
-            recorder.facts, self.options, started=recorder.started, seconds=seconds, own_seconds=recorder.own_ns / 1e9
-        )
+        try:
+            report = build_report(
+                recorder.facts,
+                self.options,
+                started=recorder.started,
+                seconds=seconds,
+                own_seconds=recorder.own_ns / 1e9,
+            )
+        except Exception as problem:  # the program's own result matters more than its report
+            recorder.fail("report", problem)
+            report = incomplete_report(recorder.facts)
         if self._mode is None:
             self._final = report
         return report

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
 
-from devguard.observe.frames import RawSite, raw_site
+from devguard.observe.frames import RawSite, raw_site, user_frame
 from devguard.observe.origins import Origin, bounded, storage_key
 from devguard.observe.plan import Handler, Plan
 from devguard.observe.recorder import Recorder
@@ -156,6 +156,8 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         if plan.fresh:
             try:
                 self.record_origin(plan, args, result, raw_site(sys._getframe(1)))
+                if plan.constructor and args[0] == [0]:
+                    result = as_constructed(result, sys._getframe(1))
             except Exception as problem:
                 recorder.fail("origins", problem)
         return result
@@ -241,6 +243,21 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         except Exception as problem:
             recorder.fail("higher-order ops", problem)
         return func(*args, **kwargs)
+
+
+def as_constructed(result: Any, frame: FrameType | None) -> Any:
+    """The empty tensor that ``super().__new__(cls)`` of a tensor subclass asked for, as an object of `cls`.
+
+    PyTorch's constructor refuses the plain tensor that any dispatch mode gives back ("already associated to a python object of type
+    Tensor"), and accepts one that has the type it is about to make."""
+    frame = user_frame(frame)
+    if frame is None or frame.f_code.co_name != "__new__" or not frame.f_code.co_argcount:
+        return result
+    kind = frame.f_locals.get(frame.f_code.co_varnames[0])
+    if isinstance(kind, type) and issubclass(kind, _Tensor) and kind is not _Tensor:
+        with torch._C.DisableTorchFunctionSubclass():
+            return _Tensor._make_subclass(kind, result)
+    return result
 
 
 def leave(mode: DispatchMode) -> None:

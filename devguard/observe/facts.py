@@ -78,6 +78,12 @@ class Facts:
             found = self.tables[kind] = kind()
         return found
 
+    def fail(self, part: str, problem: BaseException) -> None:
+        """Remember, once, that a part of devguard failed."""
+        failure = Failure(part, f"{type(problem).__name__}: {problem}"[:300])
+        if failure not in self.failures:
+            self.failures.append(failure)
+
     def not_seen(self, what: str, site: RawSite | None, step: int) -> None:
         """Count one thing that could not be looked into."""
         key = (what, site)

@@ -20,7 +20,7 @@ class Patches:
     """The wrappers that one observer has installed."""
 
     def __init__(self) -> None:
-        self._installed: list[tuple[Any, str, Any, Any]] = []
+        self._installed: list[tuple[Any, str, Any]] = []
 
     def wrap(self, owner: Any, name: str, wrapper: Wrapper) -> bool:
         """Wrap `owner.name`; False where there is no such name.
@@ -31,25 +31,26 @@ class Patches:
         target: Any = getattr(owner, name, _MISSING) if original is _MISSING else original
         if target is _MISSING:
             return False
-        proxy = wrapt.FunctionWrapper(target, wrapper)
+        proxy: Any = wrapt.FunctionWrapper(target, wrapper)
+        proxy._self_original = original
         setattr(owner, name, proxy)
-        self._installed.append((owner, name, original, proxy))
+        self._installed.append((owner, name, proxy))
         return True
 
     def restore(self) -> None:
         """Take every wrapper off again, last one first; one that another watch has wrapped meanwhile is cut out of the middle."""
         while self._installed:
-            owner, name, original, proxy = self._installed.pop()
-            current: Any = owner.__dict__.get(name, _MISSING)
-            if current is proxy:
-                if original is _MISSING:
+            owner, name, proxy = self._installed.pop()
+            link: Any = owner.__dict__.get(name, _MISSING)
+            if link is proxy:
+                if proxy._self_original is _MISSING:
                     delattr(owner, name)
                 else:
-                    setattr(owner, name, original)
+                    setattr(owner, name, proxy._self_original)
                 continue
-            link: Any = current
             while _is_wrapper(link):
                 if link.__wrapped__ is proxy:
                     link.__wrapped__ = proxy.__wrapped__
+                    link._self_original = proxy._self_original
                     break
                 link = link.__wrapped__

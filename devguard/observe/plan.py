@@ -20,13 +20,14 @@ class Plan:
 
     `tensors` and `lists` are (position, name) of the arguments that hold a tensor or a list of tensors; `fresh` says that the outputs
     are new tensors whose origin is to be recorded; `copies` that they continue their input's history; `composite` that the op arrives
-    whole only in inference mode and is looked through; `before`, `after` are the handlers registered for the op.
+    whole only in inference mode and is looked through; `constructor` that `super().__new__(cls)` of a subclass may be behind it; `before`, `after` are the handlers registered for the op.
     """
 
     __slots__ = (
         "after",
         "before",
         "composite",
+        "constructor",
         "copies",
         "fresh",
         "list_names",
@@ -67,4 +68,5 @@ class Plan:
         makes_tensor = any(str(out.type) in ("Tensor", "List[Tensor]") for out in schema.returns)
         self.fresh = self.name in _FRESH_ALIAS or (makes_tensor and not aliased and self.name not in _SHARES_INPUT)
         self.copies = self.name in _COPIES
+        self.constructor = self.name == "aten::empty"
         self.composite = schema.name.startswith("aten::") and func._can_decompose()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from devguard.observe.facts import Facts, Failure
+from devguard.observe.facts import Facts
 from devguard.observe.frames import RawSite, raw_site
 from devguard.observe.origins import Origins
 from devguard.observe.scopes import DeviceGuardError
@@ -68,7 +68,7 @@ class Recorder:
         """A part of devguard failed: remember it once. The program goes on, the part stays off."""
         if part not in self.broken:
             self.broken.add(part)
-            self.facts.failures.append(Failure(part, f"{type(problem).__name__}: {problem}"[:300]))
+            self.facts.fail(part, problem)
 
     def shielded(self, part: str, function: Callable[..., None]) -> Callable[..., None]:
         """`function`, unable to break the program: its first exception switches `part` off and is told in the report."""

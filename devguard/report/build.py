@@ -21,6 +21,14 @@ def _rank(environment: dict[str, str]) -> int | None:
     return int(rank) if rank.isdigit() else None
 
 
+def incomplete_report(facts: Facts) -> Report:
+    """What can still be said when building the report failed: why."""
+    failed = [
+        NotSeen(f"devguard's own part '{f.part}' failed and was switched off: {f.problem}", 1) for f in facts.failures
+    ]
+    return Report(version=__version__, steps=facts.steps, ops=facts.ops, complete=False, not_seen=failed)
+
+
 def build_report(facts: Facts, options: Options, *, started: float, seconds: float, own_seconds: float = 0.0) -> Report:
     """The report of a run as far as it has come. Pure but for reading source files; can be called at any moment."""
     torch = sys.modules.get("torch")

@@ -6,7 +6,7 @@ import hashlib
 import importlib
 from collections.abc import Callable, Iterable
 
-from devguard.observe.facts import Facts, Failure
+from devguard.observe.facts import Facts
 from devguard.observe.site import Site
 from devguard.rules.catalog import CATALOG
 from devguard.rules.finding import LEVELS, Finding, Level
@@ -55,12 +55,14 @@ def findings(facts: Facts) -> list[Finding]:
     """Everything the rules have to say about a run, ranked. A rule that fails is switched off and told in `facts.failures`."""
     found: list[Finding] = []
     for family in FAMILIES:
-        checks: tuple[Check, ...] = importlib.import_module(f"devguard.rules.{family}").CHECKS
+        try:
+            checks: tuple[Check, ...] = importlib.import_module(f"devguard.rules.{family}").CHECKS
+        except Exception as problem:
+            facts.fail(f"rules of {family}", problem)
+            continue
         for check in checks:
             try:
-                found.extend(check(facts))
+                found.extend(list(check(facts)))
             except Exception as problem:  # one broken rule must not take the others' findings away
-                failure = Failure(f"rule {check.__name__}", f"{type(problem).__name__}: {problem}"[:300])
-                if failure not in facts.failures:
-                    facts.failures.append(failure)
+                facts.fail(f"rule {check.__name__}", problem)
     return rank(found)
