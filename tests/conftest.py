@@ -34,7 +34,7 @@ _OWNERS = (
     "torch.cuda.memory",
     "threading.Thread",
 )
-_NOT_OURS = ("torch.manual_seed",)  # importing torch._dynamo wraps it for good
+_NOT_OURS = ("torch.manual_seed", "torch.nn.Module.__init__")  # torch._dynamo wraps them for good
 _HOOK_TABLES = {
     "torch.nn.modules.module": (
         "_global_forward_hooks",
@@ -92,6 +92,8 @@ def _leftovers(before: dict[str, int]) -> list[str]:
     state = sys.modules.get("devguard.simulate.state")
     if state is not None and state.active() is not None:
         found.append(f"simulation of {state.active().spec}")
+    if type(vars(sys.modules["torch"].nn.Module)["__init__"]).__name__ == "FunctionWrapper":
+        found.append("wrapped constructor of torch.nn.Module")
     found += [f"thread {thread.name}" for thread in threading.enumerate() if "devguard" in thread.name.lower()]
     after = _names()
     found += [f"patched name {name}" for name, old in before.items() if after.get(name, 0) != old]
