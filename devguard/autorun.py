@@ -16,6 +16,7 @@ from devguard.autostart import tell
 from devguard.options import ENVIRONMENT, Options, OptionsError, help_text, parse_text
 from devguard.report.model import Report
 from devguard.report.write import emit, reason
+from devguard.rules.finding import LEVELS
 from devguard.simulate import simulate
 from devguard.watch import Watch
 
@@ -112,7 +113,10 @@ class Autorun:
         if not self.first and not report.steps and not report.findings:
             return  # a worker process that only loaded data
         rank = report.rank if int(os.environ.get("WORLD_SIZE", "1") or 1) > 1 else None
-        emit(report, [self._target(target, rank) for target in self.options.report], color=self.options.color)
+        targets = [self._target(target, rank) for target in self.options.report]
+        emit(report, targets, color=self.options.color, on_stderr=not rank)
+        if rank and report.findings:
+            tell(f"rank {rank}: {count_levels(report)}; report=json:PATH in {ENVIRONMENT} writes a file for each rank")
 
     def _target(self, target: str, rank: int | None) -> str:
         """The target under a name that no other process of the same job uses."""
@@ -122,6 +126,12 @@ class Autorun:
         mark = ".rank%r" if rank is not None else "" if self.first else ".pid%p"
         stem, suffix = os.path.splitext(path)
         return f"{kind}:{stem}{mark}{suffix}"
+
+
+def count_levels(report: Report) -> str:
+    """How many findings of each level, worst first."""
+    counts = ((level, sum(found.level == level for found in report.findings)) for level in reversed(LEVELS))
+    return ", ".join(f"{count} {level}{'s' * (count != 1)}" for level, count in counts if count)
 
 
 class _Walker:

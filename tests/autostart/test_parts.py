@@ -12,6 +12,8 @@ import pytest
 
 from devguard import autorun, autostart
 from devguard.options import Options
+from devguard.report.model import Report
+from devguard.rules.finding import Finding, Level
 
 
 @pytest.mark.parametrize(
@@ -81,3 +83,9 @@ def test_each_process_of_a_job_has_a_target_of_its_own(first: bool, rank: int | 
     process = autorun.Autorun(Options(), gate=False)
     process.first = first
     assert process._target(target, rank) == name
+
+
+def test_levels_are_counted_worst_first() -> None:
+    levels: list[Level] = ["note", "error", "error"]
+    findings = [Finding("DG108", "operand-device", level, "certain", "", "") for level in levels]
+    assert autorun.count_levels(Report(findings=findings)) == "2 errors, 1 note"
