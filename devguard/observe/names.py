@@ -30,11 +30,12 @@ _FRAMES = 40
 
 _Tensor = torch.Tensor
 _LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), type, types.ModuleType, types.CodeType)
+_SHOWN = (torch.Tensor, list, dict, tuple, torch.nn.Module)
 _CLOSED_VALUES = (*_LEAVES, torch.Tensor)
 _CLEARED = sys.version_info < (3, 13)  # from 3.13 on `f_locals` is a view of the frame and keeps nothing alive
 
 
-class _Scope:
+class Scope:
     """The variables of one frame, read once; what the frame would keep alive because of that is let go again."""
 
     def __init__(self, frame: types.FrameType) -> None:
@@ -77,11 +78,11 @@ def _slots(obj: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _entries(mapping: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
-    for index, (key, value) in enumerate(list(dict.items(mapping))[:_ITEMS]):
+    for key, value in list(dict.items(mapping))[:_ITEMS]:
         if type(key) in (str, int, bool):
             yield f"[{key!r}]", value
         else:
-            yield f"[...{index}]" if len(mapping) > 1 else "[...]", value
+            yield "[...]", value
 
 
 def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
@@ -90,7 +91,7 @@ def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
         for name, value in list((own.get(table) or {}).items()):
             yield f".{name}", value
     for name, value in list(own.items()):
-        if not name.startswith("_") or isinstance(value, (_Tensor, list, dict, tuple, torch.nn.Module)):
+        if not name.startswith("_") or issubclass(type(value), _SHOWN):
             if name in _MODULE_INTERNALS:
                 continue
             yield f".{name}", value
@@ -106,27 +107,32 @@ _MODULE_INTERNALS = frozenset({
 # fmt: on
 
 
+def is_value(obj: Any) -> bool:
+    """Is this a plain value that holds nothing? Asked of the type: `isinstance` would ask a proxy for its `__class__`."""
+    return issubclass(type(obj), _LEAVES)
+
+
 def children(obj: Any) -> Iterator[tuple[str, Any]]:
     """(how to get there from `obj`, object) of everything that a plain namespace inside `obj` holds."""
     kind = type(obj)
-    if isinstance(obj, _CLOSED_VALUES):
+    if issubclass(kind, _CLOSED_VALUES):
         return
-    if isinstance(obj, dict):
+    if issubclass(kind, dict):
         yield from _entries(obj)
-    elif isinstance(obj, (list, tuple)):
-        fields = kind.__dict__.get("_fields") if isinstance(obj, tuple) else None
-        items = tuple.__iter__(obj) if isinstance(obj, tuple) else list.__iter__(obj)
+    elif issubclass(kind, (list, tuple)):
+        fields = kind.__dict__.get("_fields") if issubclass(kind, tuple) else None
+        items = tuple.__iter__(obj) if issubclass(kind, tuple) else list.__iter__(obj)
         for index, value in enumerate(itertools.islice(items, _ITEMS)):
             yield f".{fields[index]}" if fields and index < len(fields) else f"[{index}]", value
         if kind in (list, tuple):
             return
-    elif isinstance(obj, collections.UserDict):
+    elif issubclass(kind, collections.UserDict):
         yield from _entries(_instance_dict(obj).get("data") or {})
         return
-    elif isinstance(obj, torch.nn.Module):
+    elif issubclass(kind, torch.nn.Module):
         yield from _of_module(obj)
         return
-    elif isinstance(obj, types.FunctionType):
+    elif issubclass(kind, types.FunctionType):
         for name, cell in zip(obj.__code__.co_freevars, obj.__closure__ or (), strict=False):
             try:
                 yield f".{name}", cell.cell_contents
@@ -135,14 +141,14 @@ def children(obj: Any) -> Iterator[tuple[str, Any]]:
         for index, value in enumerate(obj.__defaults__ or ()):
             yield f".__defaults__[{index}]", value
         return
-    elif isinstance(obj, functools.partial):
+    elif issubclass(kind, functools.partial):
         yield ".func", obj.func
         for index, value in enumerate(obj.args):
             yield f".args[{index}]", value
         for name, value in obj.keywords.items():
             yield f".{name}", value
         return
-    elif isinstance(obj, types.MethodType):
+    elif issubclass(kind, types.MethodType):
         yield "", obj.__self__
         return
     elif kind.__module__ in _CLOSED or kind.__module__.startswith(("torch._", "torch.cuda", "numpy")):
@@ -154,7 +160,7 @@ def children(obj: Any) -> Iterator[tuple[str, Any]]:
         yield from _slots(obj)
 
 
-_CLOSED = frozenset("builtins logging threading argparse pathlib re io ast enum inspect typing".split())  # noqa: SIM905
+_CLOSED = frozenset("builtins logging threading argparse pathlib re io ast enum inspect typing".split())
 
 
 class _Target:
@@ -169,7 +175,7 @@ class _Target:
     def __call__(self, other: Any) -> bool:
         if self.key is None:
             return other is self.obj
-        return isinstance(other, _Tensor) and storage_key(other) == self.key
+        return issubclass(type(other), _Tensor) and storage_key(other) == self.key
 
 
 def search(roots: list[tuple[str, Any]], target: Any, depth: int, seen: set[int] | None = None) -> str | None:
@@ -187,28 +193,34 @@ def search(roots: list[tuple[str, Any]], target: Any, depth: int, seen: set[int]
             continue
         seen.add(id(obj))
         for suffix, child in children(obj):
-            if isinstance(child, _LEAVES):
+            if is_value(child):
                 continue
             queue.append((path + suffix, child, level + 1))
     return None
 
 
-def _scopes(frame: types.FrameType | None) -> tuple[list[_Scope], list[_Scope]]:
+def scope_of(frame: types.FrameType) -> dict[str, Any]:
+    """The variables of a frame, in a dict of one's own."""
+    return {name: value for name, value in Scope(frame).variables.items() if _is_plain_name(name)}
+
+
+def _scopes(frame: types.FrameType | None) -> tuple[list[Scope], list[Scope]]:
     """The project's scopes, outermost first, and the libraries', innermost first."""
-    project: list[_Scope] = []
-    library: list[_Scope] = []
+    project: list[Scope] = []
+    library: list[Scope] = []
     while frame is not None and len(project) + len(library) < _FRAMES:
         kind = kind_of(frame.f_code)
         if kind == PROJECT:
-            project.append(_Scope(frame))
+            project.append(Scope(frame))
         elif kind == LIBRARY:
-            library.append(_Scope(frame))
+            library.append(Scope(frame))
         frame = frame.f_back
     project.reverse()
     return project, library
 
 
-def _namespaces(frame: types.FrameType | None) -> list[list[tuple[str, Any]]]:
+def namespaces(frame: types.FrameType | None) -> list[list[tuple[str, Any]]]:
+    """The variables that the code at `frame` can see, as (name, value): the project's frames outermost first, then the libraries'."""
     project, library = _scopes(frame)
     spaces: list[list[tuple[str, Any]]] = []
     shown: set[int] = {id(scope.variables) for scope in project}
@@ -233,7 +245,7 @@ def _find(spaces: list[list[tuple[str, Any]]], target: Any) -> str | None:
 
 def name_of_object(obj: Any, frame: types.FrameType | None) -> str:
     """The user's name for any object (a module, an optimizer): `criterion`; empty where no variable leads to it."""
-    return _find(_namespaces(frame), _Target(obj, None)) or ""
+    return _find(namespaces(frame), _Target(obj, None)) or ""
 
 
 def name_of(tensor: Any, frame: types.FrameType | None, origin: Origin | None = None) -> str:
@@ -242,7 +254,7 @@ def name_of(tensor: Any, frame: types.FrameType | None, origin: Origin | None = 
     `origin` is where its data was made, if known: the name it was given there is used where no variable holds the
     tensor, or only a place in a tuple does. Empty where nothing can be said.
     """
-    spaces = _namespaces(frame)
+    spaces = namespaces(frame)
     path = _find(spaces, _Target(tensor, None))
     if path is None:
         key = storage_key(tensor)
