@@ -70,6 +70,7 @@ def _targets() -> dict[str, list[tuple[Any, str]]]:
     table["accelerator.synchronize"] = [(torch.accelerator, "synchronize")]
     table["Stream.synchronize"] = [(torch.cuda.Stream, "synchronize")]
     table["Event.synchronize"] = [(torch.cuda.Event, "synchronize")]
+    table["Stream.wait_event"] = [(torch.cuda.Stream, "wait_event")]
     table["Stream.wait_stream"] = [(torch.cuda.Stream, "wait_stream")]
     table["Event.query"] = [(torch.cuda.Event, "query")]
     table["Event.record"] = [(torch.cuda.Event, "record")]

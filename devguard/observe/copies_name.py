@@ -1,0 +1,54 @@
+"""What a copied tensor is called, and what is remembered of it. Only when a copy is first met at a place."""
+
+from __future__ import annotations
+
+import ast
+from types import FrameType
+from typing import Any
+
+import torch
+
+from devguard.observe import source
+from devguard.observe.copies_ops import bytes_of
+from devguard.observe.facts import TensorFact
+from devguard.observe.frames import PROJECT, kind_of, user_frame
+from devguard.observe.names import name_of
+from devguard.observe.origins import Origin
+
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+
+
+def receiver_text(frame: FrameType | None) -> str:
+    """The source text of what a method is called on at the user's instruction: `sample` for ``sample.to("cuda")``."""
+    if frame is None:
+        return ""
+    node = source.node_at(frame.f_code, frame.f_lasti)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return source.text_of(node.func.value)
+    return ""
+
+
+def moved_name(tensor: Any, frame: FrameType | None, origin: Origin | None) -> str:
+    """The name of a tensor that a method moves. In a comprehension it is the comprehension's own variable: `sample`, not
+    `samples[0][0]`."""
+    inner = user_frame(frame)
+    if inner is not None and kind_of(inner.f_code) == PROJECT and inner.f_code.co_name in _COMPREHENSIONS:
+        text = receiver_text(inner)
+        if text and text.isidentifier():
+            return text
+    return name_of(tensor, frame, origin) or receiver_text(inner)
+
+
+def tensor_fact(tensor: Any, name: str, origin: Origin | None, *, role: str = "operand", device: str = "") -> TensorFact:
+    """The tensor as plain data."""
+    if isinstance(tensor, torch.nn.Parameter):
+        role = "parameter"
+    return TensorFact(
+        name=name,
+        role=role,
+        shape=tuple(tensor.shape),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        device=device or str(tensor.device),
+        nbytes=bytes_of(tensor),
+        origin=origin,
+    )
