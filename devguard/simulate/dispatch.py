@@ -50,8 +50,8 @@ class Plan:
     """What there is to know about one overload."""
 
     __slots__ = (
-        "aliases", "composite", "device_at", "func", "generator", "host_results", "name", "returns_args", "reshapes",
-        "seeded", "single", "written",
+        "aliases", "always", "composite", "device_at", "func", "generator", "host_results", "name", "reshapes",
+        "returns_args", "rule", "seeded", "single", "written",
     )  # fmt: skip
 
     def __init__(self, func: OpOverload) -> None:
@@ -71,6 +71,8 @@ class Plan:
         out = bool(written) and any(a.is_out for a in arguments)
         self.reshapes = bool(written) and (out or torch.Tag.inplace_view in func.tags or self.name in _RESHAPING)
         self.host_results = _HOST_RESULTS.get(self.name)
+        self.rule: refusals.Rule | None = None  # for operands on several devices: found when it is first needed
+        self.always = refusals.always(func)
         key = torch._C.DispatchKey.CompositeImplicitAutograd
         self.composite = func.has_kernel_for_dispatch_key(key) and not func.has_kernel_for_dispatch_key("CPU")
 
@@ -128,6 +130,7 @@ def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[st
             return args[0]._host.layout
         if not isinstance(func, OpOverload):
             return func(*args, **(kwargs or {}))
+        refusals.missing_kernel(func)
         plan = _plans[func] = Plan(func)
     if plan.composite:
         # Reached whole only in inference mode: its parts are what CUDA would run and check.
@@ -170,8 +173,13 @@ def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[st
             uneven = uneven or (index >= 0 and inner.index != index) or inner.mixed
             index = inner.index if index < 0 else index
         uneven = uneven or inner.plain
+    if plan.always is not None:
+        plan.always(args, kwargs or {})
     if uneven:
-        index = refusals.common_device(plan, args, kwargs or {}, index)
+        verdict = refusals.settle(plan, args, kwargs or {}, index)
+        if isinstance(verdict, refusals.Parts):
+            return verdict.result
+        index = verdict
     if plan.device_at >= 0:
         index = _target(plan, hosts, host_kwargs, index)
     if (plan.generator or plan.seeded) and index >= 0:
