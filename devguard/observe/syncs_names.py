@@ -1,0 +1,123 @@
+"""What the tensor is called that the host waits for. Runs once per place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from devguard.observe import names
+from devguard.observe.facts import TensorFact
+from devguard.observe.origins import storage_key
+from devguard.observe.recorder import Recorder
+from devguard.observe.syncs_expression import Reading, is_path, text_of, value_of, variables
+from devguard.observe.syncs_place import Stack, Verdict
+
+_Tensor = torch.Tensor
+
+
+def same_data(one: Any, other: Any) -> bool:
+    """Are these two the same tensor, or views of one storage with the same shape?"""
+    if one is other:
+        return True
+    if not isinstance(one, _Tensor) or not isinstance(other, _Tensor) or one.shape != other.shape:
+        return False
+    key = storage_key(one)
+    return key is not None and key == storage_key(other)
+
+
+def _shares(one: Any, other: Any) -> bool:
+    key = storage_key(one) if isinstance(one, _Tensor) else None
+    return key is not None and isinstance(other, _Tensor) and key == storage_key(other)
+
+
+def expression_name(tensor: Any, reading: Reading, variable: Callable[[str], Any], loose: bool = False) -> str:
+    """The text of the operand that is `tensor`; with `loose`, also of one that shares its data."""
+    for same in (same_data, _shares) if loose else (same_data,):
+        for node in _operands(reading):
+            if is_path(node) and same(value_of(node, variable), tensor):
+                return text_of(node)
+    return ""
+
+
+def _operands(reading: Reading) -> list[ast.expr]:
+    receiver = [] if reading.receiver is None else [reading.receiver]
+    return [*receiver, *(node for node in reading.subjects if node is not reading.receiver)]
+
+
+def _computed(reading: Reading, variable: Callable[[str], Any], receiver_first: bool) -> str:
+    """The text of the first operand that may be the tensor because it is computed on the spot: `natoms.sum()`."""
+    subjects = list(reading.subjects)
+    if receiver_first and reading.receiver is not None:
+        subjects.insert(0, reading.receiver)
+    for node in subjects:
+        value = value_of(node, variable) if is_path(node) else None
+        if value is None or isinstance(value, _Tensor):
+            return text_of(node)
+    return ""
+
+
+def optimizer_name(tensor: Any, stack: Stack) -> tuple[str, str]:
+    """(`opt.state[...]['step']`, `step`) of a tensor in an optimizer's state or groups; two empty strings for any other."""
+    for frame in stack.torch_frames:
+        owner = variables(frame)("self")
+        if not isinstance(owner, torch.optim.Optimizer):
+            continue
+        called = names.name_of_object(owner, stack.user) or "optimizer"
+        for state in owner.state.values():
+            if isinstance(state, dict):
+                for key, value in state.items():
+                    if value is tensor:
+                        return f"{called}.state[...][{key!r}]", str(key)
+        for index, group in enumerate(owner.param_groups):
+            for key, value in group.items():
+                if value is tensor:
+                    return f"{called}.param_groups[{index}][{key!r}]", str(key)
+    return "", ""
+
+
+def name_of(recorder: Recorder, tensor: Any, stack: Stack, verdict: Verdict, receiver_first: bool) -> str:
+    """The user's name for the tensor that is waited for: a variable, or the expression that is read."""
+    user = stack.user
+    if user is None:
+        return names.name_of_object(tensor, None) or verdict.subject
+    variable = variables(user)
+    reading = verdict.reading
+    text = expression_name(tensor, reading, variable, loose=verdict.how == "library")
+    if not text and verdict.library:
+        text = _library_name(tensor, stack, verdict, variable)
+    if not text:
+        text = _computed(reading, variable, receiver_first or reading.how == "call")
+    if text and not text.startswith("self."):
+        return text
+    longer = names.name_of_object(tensor, user)
+    return longer or text or names.name_of(tensor, user, recorder.origins.of(tensor))
+
+
+def _library_name(tensor: Any, stack: Stack, verdict: Verdict, variable: Callable[[str], Any]) -> str:
+    """For a wait inside PyTorch: the user's name for the argument that is tested there, else PyTorch's own."""
+    if not verdict.subject:
+        return names.name_of_object(tensor, stack.user)
+    held = variables(verdict.frame)(verdict.subject) if verdict.frame is not None else None
+    if isinstance(held, _Tensor):
+        given = expression_name(held, verdict.reading, variable, loose=True) or names.name_of_object(held, stack.user)
+        if given:
+            return given
+    return verdict.subject
+
+
+def tensor_fact(recorder: Recorder, tensor: Any, name: str) -> TensorFact | None:
+    """The tensor as it is now, under its name. Reads metadata only."""
+    if not isinstance(tensor, _Tensor):
+        return None
+    return TensorFact(
+        name=name,
+        role="operand",
+        shape=tuple(tensor.shape),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        device=str(tensor.device),
+        nbytes=tensor.numel() * tensor.element_size(),
+        origin=recorder.origins.of(tensor),
+    )
