@@ -46,19 +46,18 @@ def parse_comment(comment: str) -> tuple[tuple[str, ...], str, str] | None:
         return (), "", "expected `# devguard: ok CODE reason`"
     codes: list[str] = []
     rest = match["rest"].strip()
-    while True:
-        word, _, tail = re.sub(r"^[,+\s]+", "", rest).partition(" ")
+    problem = "no rule is named"
+    while rest:
+        word = re.split(r"[\s,+]", rest, maxsplit=1)[0]
         try:
-            found = [rule_prefix(part) for part in re.split("[,+]", word.rstrip(",+:")) if part]
-        except ValueError as problem:
-            hint = f", did you mean {problem}?" if str(problem) else ""
-            if not codes:
-                return (), "", f"{word[:40]!r} is no rule{hint}" if word else "no rule is named"
+            codes.append(rule_prefix(word.rstrip(":")))
+        except ValueError as error:
+            hint = f", did you mean {error}?" if str(error) else ""
+            problem = f"{word[:40]!r} is no rule{hint}"
             break
-        if not found:
-            break
-        codes += found
-        rest = tail.strip()
+        rest = rest[len(word) :].lstrip(", +\t")
+    if not codes:
+        return (), "", problem
     reason = rest.lstrip(":-\u2013\u2014 ").strip()
     return tuple(dict.fromkeys(codes)), reason, "" if reason else "the reason is missing"
 
