@@ -74,6 +74,7 @@ class Watch:
         self._mode: DispatchMode | None = None
         self._sampling: Sampling | None = None
         self._observers: list[Observer] = []
+        self._staying: list[Observer] = []  # those that every=N leaves in place: their hooks run as PyTorch calls ours
         self._seconds = 0.0
         self._final: Report | None = None
 
@@ -111,6 +112,10 @@ class Watch:
         recorder.active = True
         for observer in self._observers:
             mode.handlers.keep_first()
+            if observer in self._staying:
+                continue
+            if getattr(observer, "stays", False):
+                self._staying.append(observer)
             try:
                 observer.start()
             except Exception as problem:
@@ -123,10 +128,15 @@ class Watch:
         recorder.active = False
         leave(mode)
         for observer in reversed(self._observers):
-            try:
-                observer.stop()
-            except Exception as problem:
-                recorder.fail(observer.name, problem)
+            if observer not in self._staying:
+                self._stop(observer)
+
+    def _stop(self, observer: Observer) -> None:
+        try:
+            observer.stop()
+        except Exception as problem:
+            if self._recorder is not None:
+                self._recorder.fail(observer.name, problem)
 
     def _wake(self) -> None:
         """every=N: the next step is to be watched."""
@@ -151,6 +161,8 @@ class Watch:
                 self._sampling.stop()
             if recorder.active:
                 self._detach(mode)
+            while self._staying:
+                self._stop(self._staying.pop())
         return self.report
 
     def __enter__(self) -> Watch:

@@ -27,6 +27,8 @@ _Optimizer = torch.optim.Optimizer
 class Optimizers:
     """Observer: hooks every optimizer's step, construction and load_state_dict."""
 
+    stays = True  # between watched steps too: a step hook can't be taken off while PyTorch goes through the step hooks
+
     name = "optimizers"
 
     def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
