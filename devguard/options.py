@@ -334,7 +334,8 @@ def show_value(value: object) -> str:
 
 def nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
     """The known word that `word` was probably meant to be, or nothing."""
-    return next(iter(difflib.get_close_matches(word[:100], list(known), n=1, cutoff=0.76)), "")
+    cutoff = 0.6 if word.isalpha() else 0.76  # one digit of a rule's code makes it another rule
+    return next(iter(difflib.get_close_matches(word[:100], list(known), n=1, cutoff=cutoff)), "")
 
 
 def show(value: object, limit: int = 80) -> str:

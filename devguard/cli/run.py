@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from devguard import policy
+from devguard import baseline, policy
 from devguard.cli._common import EXIT_USAGE, Command, UsageError, add_options, given_options
 from devguard.cli.program import Program, run_program
 from devguard.options import Options, help_text, load_with_sources
@@ -141,6 +141,8 @@ def _run(arguments: argparse.Namespace) -> int:
     program = _program(arguments)
     program.check()
     _check_targets(options, program)
+    if options.baseline is not None:
+        baseline.load(options.baseline)
     session = Session(options)
     session.arm()
     process = os.getpid()
