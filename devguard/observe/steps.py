@@ -6,13 +6,15 @@ from typing import Any
 
 
 class Steps:
-    """The number of complete steps. With several optimizers the one that stepped most often counts (a GAN's two are one step)."""
+    """The number of complete steps. Optimizers that take turns make one step together (a GAN's two); one that comes after
+    another has done its work (the next phase of a training) makes steps of its own."""
 
-    __slots__ = ("_by_optimizer", "_called", "_explicit", "_has_optimizer", "skipped")
+    __slots__ = ("_called", "_explicit", "_has_optimizer", "_stepped", "_turn", "skipped")
 
     def __init__(self) -> None:
         self._explicit = 0
-        self._by_optimizer: dict[int, int] = {}
+        self._stepped = 0
+        self._turn: set[int] = set()  # the optimizers that have stepped since the step began
         self._has_optimizer = False
         self._called = 0
         self.skipped = 0  # steps that nobody watched (every=N); the others count only the watched ones
@@ -23,7 +25,7 @@ class Steps:
         if self._explicit:
             return self._explicit
         if self._has_optimizer:
-            return max(self._by_optimizer.values(), default=0)
+            return self._stepped
         return max(self._called - 1, 0)
 
     @property
@@ -45,7 +47,10 @@ class Steps:
         """One optimizer.step() is complete."""
         self._has_optimizer = True
         key = id(optimizer)
-        self._by_optimizer[key] = self._by_optimizer.get(key, 0) + 1
+        if key in self._turn or not self._turn:
+            self._stepped += 1
+            self._turn.clear()
+        self._turn.add(key)
 
     def outermost_called(self) -> None:
         """An outermost module begins its forward."""
