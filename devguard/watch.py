@@ -22,6 +22,7 @@ from devguard.observe.dispatch import DispatchMode, Handlers, leave
 from devguard.observe.entries import Entries
 from devguard.observe.facts import ExceptionFact
 from devguard.observe.frames import raw_site
+from devguard.observe.leaves import Leaves
 from devguard.observe.module_stack import ModuleStack
 from devguard.observe.optimizers import Optimizers
 from devguard.observe.process import Process
@@ -41,6 +42,7 @@ _OBSERVERS: tuple[Callable[[Recorder, Handlers], Observer], ...] = (
     ModuleStack,
     Consistency,
     Optimizers,
+    Leaves,
     Process,
     Syncs,
     Copies,

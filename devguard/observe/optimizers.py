@@ -36,6 +36,7 @@ class Optimizers:
         self.facts = recorder.facts.table(OptimizerFacts)
         self.known: dict[int, Known] = {}
         self.open: list[weakref.ref[Any]] = []  # optimizers whose step has begun and not ended
+        self.refused: list[Callable[[Any, FrameType], None]] = []  # told of parameters that an optimizer did not take
         self.patches = Patches()
         self._hooks: list[Any] = []
         self.state = StateCheck(recorder, self.facts)
@@ -73,7 +74,13 @@ class Optimizers:
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _init(self, wrapped: Callable[..., Any], optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        wrapped(*args, **kwargs)
+        try:
+            wrapped(*args, **kwargs)
+        except ValueError:
+            if self.recorder.active:
+                for listener in self.refused:
+                    listener(kwargs.get("params", args[0] if args else None), sys._getframe(1))
+            raise
         if self.recorder.active:
             self._note_made(optimizer, sys._getframe(1))
 

@@ -13,7 +13,7 @@ from devguard.rules.finding import LEVELS, Finding, Level
 
 Check = Callable[[Facts], Iterable[Finding]]
 
-FAMILIES = ("consistency", "optimizers", "process", "syncs", "copies")
+FAMILIES = ("consistency", "optimizers", "leaves", "process", "syncs", "copies")
 
 
 def fingerprint(rule: str, module_type: str, function: str, op: str) -> str:

@@ -1,0 +1,141 @@
+"""Autocast: for which device type it is on, and where the products inside really run.
+
+The ops inside are looked at only the first few times that a place's autocast is entered; after that it costs nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from devguard.observe.dispatch import Handlers, Op
+from devguard.observe.frames import RawSite, raw_site
+from devguard.observe.patching import Patches
+from devguard.observe.process_facts import AutocastUse, ProcessFacts
+from devguard.observe.recorder import Recorder
+
+_ENTRIES = 3  # times that the inside of one place's autocast is looked at
+_OPS = 20_000  # of one region, should nobody ever leave it
+_OBJECTS = 1000
+# The ops that autocast is for.
+_PRODUCTS = frozenset(
+    "mm addmm bmm baddbmm addbmm mv addmv matmul linear convolution _convolution convolution_overrideable cudnn_convolution "
+    "mkldnn_convolution conv1d conv2d conv3d einsum mkldnn_rnn_layer _cudnn_rnn lstm gru _thnn_fused_lstm_cell "
+    "scaled_dot_product_attention _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_cudnn_attention _transformer_encoder_layer_fwd".split()
+)
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class _Region:
+    """An autocast that is entered and not left."""
+
+    __slots__ = ("key", "ops", "use")
+
+    def __init__(self, key: int, use: AutocastUse) -> None:
+        self.key = key
+        self.use = use
+        self.ops = 0
+
+
+class Autocast:
+    """Part of the Process observer."""
+
+    def __init__(self, recorder: Recorder, handlers: Handlers, facts: ProcessFacts) -> None:
+        self.recorder = recorder
+        self.handlers = handlers
+        self.facts = facts
+        self.patches = Patches()
+        self.made: dict[int, RawSite | None] = {}
+        self.regions: list[_Region] = []
+        self._probe = recorder.shielded("autocast", self.product)
+        self._note_made = recorder.shielded("autocast", self.constructed)
+        self._note_entered = recorder.shielded("autocast", self.entered)
+        self._note_left = recorder.shielded("autocast", self.left)
+
+    def start(self) -> None:
+        """Wrap autocast's methods (torch.cuda.amp's and torch.cpu.amp's classes inherit them)."""
+        kind = torch.amp.autocast_mode.autocast
+        self.patches.wrap(kind, "__init__", self._wrapper(self._note_made, before=False))
+        self.patches.wrap(kind, "__enter__", self._wrapper(self._note_entered, before=False))
+        self.patches.wrap(kind, "__exit__", self._wrapper(self._note_left, before=True))
+
+    def stop(self) -> None:
+        """Give them back."""
+        self.patches.restore()
+        self.regions.clear()
+        self._listen()
+
+    def _wrapper(self, note: Callable[..., None], before: bool) -> Callable[..., Any]:
+        recorder = self.recorder
+
+        def call(wrapped: Callable[..., Any], autocast: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if not recorder.active:
+                return wrapped(*args, **kwargs)
+            if before:
+                note(autocast)
+                return wrapped(*args, **kwargs)
+            result = wrapped(*args, **kwargs)
+            note(autocast)
+            return result
+
+        return call
+
+    def constructed(self, autocast: Any) -> None:
+        """An autocast object was made."""
+        if len(self.made) >= _OBJECTS:
+            self.made.clear()
+        self.made[id(autocast)] = raw_site(sys._getframe(3))
+
+    def entered(self, autocast: Any) -> None:
+        """It is on from here."""
+        if not getattr(autocast, "_enabled", False):
+            return
+        site = raw_site(sys._getframe(3))
+        made = self.made.get(id(autocast), site)
+        key = (autocast.device, made)
+        use = self.facts.autocast.get(key)
+        if use is None:
+            use = self.facts.autocast[key] = AutocastUse(autocast.device, made, site)
+        use.entered += 1
+        use.tally.hit(self.recorder.steps.now, self.recorder.facts.warmup)
+        if use.entered <= _ENTRIES:
+            self.regions.append(_Region(id(autocast), use))
+            self._listen()
+
+    def left(self, autocast: Any) -> None:
+        """It is off again."""
+        key = id(autocast)
+        for index in range(len(self.regions) - 1, -1, -1):
+            if self.regions[index].key == key:
+                del self.regions[index]
+                self._listen()
+                break
+
+    def _listen(self) -> None:
+        others = tuple(handler for handler in self.handlers.every if handler is not self._probe)
+        self.handlers.every = (*others, self._probe) if self.regions else others
+
+    def product(self, op: Op) -> None:
+        """An op runs inside: is it one that autocast is for, and on which device?"""
+        if op.plan.name.rpartition("::")[2] not in _PRODUCTS:
+            return
+        tensor = next((value for _, value in op.operands() if value.dtype in _NARROW), None)
+        if tensor is None:
+            return
+        device = tensor.device
+        covered = torch.is_autocast_enabled(device.type)
+        for region in self.regions:
+            region.ops += 1
+            use = region.use
+            if device.type == use.device:
+                use.own += 1
+            elif not covered:
+                use.other += 1
+                if not use.other_device:
+                    use.other_device, use.other_site = str(device), op.site
+        if self.regions[-1].ops > _OPS:
+            self.regions.clear()
+            self._listen()
