@@ -96,6 +96,7 @@ SIMULATED_BACKWARD: dict[str, tuple[str, int]] = {
 # Frames of torch that pass a call on and mean nothing of their own.
 TRANSPARENT: tuple[str, ...] = (
     "_dynamo/",
+    "_compile.py",
     "_tensor.py",
     "_jit_internal.py",
     "_ops.py",
