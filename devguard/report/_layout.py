@@ -137,11 +137,11 @@ def times(count: int) -> str:
 def counts(finding: Finding) -> str:
     """How often, when and at what cost a finding came up."""
     parts = [times(finding.count)]
-    if finding.per_step:
+    if finding.per_step and finding.count > 1:
         parts.append(f"{rate(finding.per_step)} per step")
     if finding.last_step > finding.first_step:
         parts.append(f"steps {finding.first_step} to {finding.last_step}")
-    elif finding.last_step or finding.per_step:
+    elif finding.last_step:
         parts.append(f"in step {finding.first_step}")
     if finding.bytes:
         parts.append(f"{size(finding.bytes)} in all")
@@ -173,12 +173,18 @@ def history_words(entry: HistoryEntry, folder: str) -> str:
     words, of_module = _EVENTS[entry.event]
     words = words.format(device=clean(entry.device))
     if entry.op:
-        words += f" by {clean(entry.op)}"
+        words += f" by {_op_words(clean(entry.op))}"
     if entry.module:
         words += of_module.format(module=clean(entry.module))
     if entry.site is not None:
         words += f" at {place(entry.site, folder)}"
     return words
+
+
+def _op_words(op: str) -> str:
+    """`aten.full.default` and `aten.div.Tensor` as their users know them: full, div."""
+    name = op.removeprefix("aten.")
+    return name.partition(".")[0] if name != op else op
 
 
 def line_to_change(finding: Finding) -> Site | None:

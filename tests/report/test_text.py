@@ -34,7 +34,7 @@ def test_an_error_shows_the_line_to_change_then_its_fix_then_where_it_went_wrong
             | -------------------------------- it goes wrong here
             = module:  criterion (CrossEntropyLoss)
             = tensor:  criterion.weight (loss weight), float32[3] on cpu, expected on cuda:0
-            = history: made on cpu by aten.full at train.py:15
+            = history: made on cpu by full at train.py:15
                        left behind on cpu when model moved at train.py:20
             = count:   5 times, 1 per step, steps 0 to 4
 
