@@ -10,10 +10,13 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
 
+from devguard.observe.dynamo import keep_dynamo_out
 from devguard.observe.frames import RawSite, raw_site, user_frame
 from devguard.observe.origins import Origin, bounded, storage_key
 from devguard.observe.plan import Handler, Plan
 from devguard.observe.recorder import Recorder
+
+keep_dynamo_out()
 
 _Tensor = torch.Tensor
 _OpOverload = torch._ops.OpOverload
@@ -107,6 +110,11 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
     def ignore_compile_internals(cls) -> bool:
         """Leave torch.compile on: what runs inside a compiled region is told in `not_seen`."""
         return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No wrapper around every op: see `dynamo.py`."""
+        return False
 
     def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -52,6 +54,31 @@ def test_a_compiled_module_compiles_and_gives_the_same():
     with devguard.watch(model) as watch:
         assert torch.equal(compiled(x), plain)
     assert no_failures(watch)
+
+
+def test_a_graph_break_does_not_make_dynamo_trace_the_watch():
+    torch._dynamo.reset()
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    @torch.compile(backend=backend)
+    def function(x):
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y.relu() + 1
+
+    with devguard.watch() as watch:
+        assert function(torch.ones(3)).tolist() == [3.0, 3.0, 3.0]
+    assert len(graphs) == 2
+    assert no_failures(watch)
+
+
+def test_watching_does_not_import_dynamo():
+    code = "import sys, torch, devguard\nwith devguard.watch(): torch.ones(2) + 1\nsys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_vmap_grad_and_jacrev_work():
