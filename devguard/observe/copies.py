@@ -43,7 +43,18 @@ _ARRANGED = (SET_UP, OFFLOAD, BACKWARD, PRINT, SAVE)
 class _Copy:
     """One copy while it is being recorded."""
 
-    __slots__ = ("data", "device", "entry", "how", "implicit", "non_blocking", "op", "purpose", "target", "target_device")
+    __slots__ = (
+        "data",
+        "device",
+        "entry",
+        "how",
+        "implicit",
+        "non_blocking",
+        "op",
+        "purpose",
+        "target",
+        "target_device",
+    )
 
     def __init__(self, op: Op, data: Any, target: Any, how: str, implicit: bool, non_blocking: bool) -> None:
         self.op = op
@@ -105,7 +116,9 @@ class Copies:
         device = op.kwargs.get("device")
         if device is None or data.is_meta or device.type == "meta":
             return
-        target = -1 if device.type == "cpu" else device.index if device.index is not None else torch.cuda.current_device()
+        target = (
+            -1 if device.type == "cpu" else device.index if device.index is not None else torch.cuda.current_device()
+        )
         if target != data.get_device():
             copy = self._move(op, data, data)
             copy.target_device = target
@@ -126,7 +139,9 @@ class Copies:
     def _move(self, op: Op, data: Any, result: Any) -> _Copy:
         entry = entry_of(self.recorder.thread.intents)
         explicit = is_explicit(entry)
-        how = entry.name.rpartition(".")[2] if entry is not None and (explicit or entry.name in MAKERS) else op.plan.short
+        how = (
+            entry.name.rpartition(".")[2] if entry is not None and (explicit or entry.name in MAKERS) else op.plan.short
+        )
         copy = _Copy(op, data, result, how, not explicit, bool(op.kwargs.get("non_blocking", False)))
         copy.entry = entry
         copy.purpose = purpose_of(op.frame)
@@ -141,9 +156,9 @@ class Copies:
         copy = self._move(op, data, result)
         if copy.device >= 0 and self.recorder.origins.of(data) is None:
             self._put_unseen_origin(data)
-        if copy.direction == "h2d" and copy.entry is not None and copy.entry.name in MOVES and not copy.purpose:
-            if in_backward() and self._came_from_device(copy) is not None:
-                copy.purpose = OFFLOAD  # saved tensors that a hook had put away
+        asked = copy.entry is not None and copy.entry.name in MOVES and not copy.purpose
+        if asked and copy.direction == "h2d" and in_backward() and self._came_from_device(copy) is not None:
+            copy.purpose = OFFLOAD  # saved tensors that a hook had put away
         self._record(copy)
 
     def _put_unseen_origin(self, data: Any) -> None:
@@ -300,7 +315,11 @@ def _describe(copy: _Copy) -> str:
     """One line for DeviceGuardError."""
     data = copy.data
     op = copy.op
-    name = moved_name(data, op.frame, None) if copy.data is not copy.target or copy.entry else source.assigned_name(op.site)
+    name = (
+        moved_name(data, op.frame, None)
+        if copy.data is not copy.target or copy.entry
+        else source.assigned_name(op.site)
+    )
     shape = ", ".join(str(size) for size in data.shape)
     where = f"from {_device(copy.device)} to {_device(copy.target_device)}"
     asked = "unasked by" if copy.implicit else "by"

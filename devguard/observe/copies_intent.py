@@ -24,7 +24,7 @@ _MOVERS = frozenset({"to", "cuda", "cpu", "pin_memory", "_apply", "convert", "se
 _LIBRARY_FRAMES = 4  # of the innermost library: further out lie its training loops, which enclose everything
 _STACK = 6
 
-_graph_task: Any = torch._C._current_graph_task_id  # type: ignore[attr-defined]
+_graph_task: Any = torch._C._current_graph_task_id
 
 
 def entry_of(intents: list[Entry]) -> Entry | None:

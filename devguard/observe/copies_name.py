@@ -39,7 +39,9 @@ def moved_name(tensor: Any, frame: FrameType | None, origin: Origin | None) -> s
     return name_of(tensor, frame, origin) or receiver_text(inner)
 
 
-def tensor_fact(tensor: Any, name: str, origin: Origin | None, *, role: str = "operand", device: str = "") -> TensorFact:
+def tensor_fact(
+    tensor: Any, name: str, origin: Origin | None, *, role: str = "operand", device: str = ""
+) -> TensorFact:
     """The tensor as plain data."""
     if isinstance(tensor, torch.nn.Parameter):
         role = "parameter"

@@ -49,7 +49,9 @@ def copied_operands(rule: MixedOp, op: Op) -> Iterator[tuple[str, Any, Any]]:
 def _to_the_others(rule: MixedOp, op: Op) -> Iterator[tuple[str, Any, Any]]:
     operands = [(name, tensor) for name in rule.moves for tensor in _tensors(_value(op, name))]
     target = next((tensor for _, tensor in operands if tensor.get_device() >= 0 and tensor.dim()), None)
-    target = target if target is not None else next((tensor for _, tensor in operands if tensor.get_device() >= 0), None)
+    target = (
+        target if target is not None else next((tensor for _, tensor in operands if tensor.get_device() >= 0), None)
+    )
     if target is None:
         return
     for name, tensor in operands:

@@ -26,7 +26,11 @@ _WRITERS = (
     "copy_ fill_ zero_ normal_ uniform_ random_ bernoulli_ exponential_ index_put_ masked_fill_ index_copy_ scatter_"
 ).split()
 _HOST_READS = ("numpy", "tolist", "__repr__", "__format__", "__array__", "__reduce_ex__", "__deepcopy__", "__dlpack__")
-_UNSEEN_SYNCS = ("__repr__", "__format__", "__reduce_ex__")  # of a device tensor: the dispatcher does not show their copy
+_UNSEEN_SYNCS = (
+    "__repr__",
+    "__format__",
+    "__reduce_ex__",
+)  # of a device tensor: the dispatcher does not show their copy
 _NO_READ = frozenset({"aten::is_pinned", "aten::record_stream", "aten::resize_", "aten::set_", "aten::is_same_size"})
 _Tensor = torch.Tensor
 

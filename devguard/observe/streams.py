@@ -34,7 +34,9 @@ class Streams:
         self.clock = 0
         self._done: dict[StreamKey, int] = {}
         self._device_done: dict[int, int] = {}
-        self._waited: dict[StreamKey, dict[StreamKey, int]] = {}  # a stream -> how far it lets others run before it goes on
+        self._waited: dict[
+            StreamKey, dict[StreamKey, int]
+        ] = {}  # a stream -> how far it lets others run before it goes on
         self._events: dict[int, dict[StreamKey, int]] = {}
 
     def tick(self) -> int:
