@@ -28,7 +28,7 @@ Step = Callable[[], None]
 Context = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
-class _EmptyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves __init_subclass__ untyped
+class _EmptyMode(TorchDispatchMode):
     """The least that any tool built on a dispatch mode costs."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

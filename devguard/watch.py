@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from devguard.autostart import switched_off
+from devguard.observe.compiled import Compiled
 from devguard.observe.consistency import Consistency
 from devguard.observe.construction import Construction
 from devguard.observe.copies import Copies
@@ -47,6 +48,7 @@ _OBSERVERS: tuple[Callable[[Recorder, Handlers], Observer], ...] = (
     Syncs,
     Copies,
     Threads,
+    Compiled,
     Entries,
 )
 
@@ -122,7 +124,7 @@ class Watch:
                 observer.start()
             except Exception as problem:
                 recorder.fail(observer.name, problem)
-        mode.__enter__()  # type: ignore[no-untyped-call]
+        mode.__enter__()
 
     def _detach(self, mode: DispatchMode) -> None:
         """Give every hook, patch and the mode back."""

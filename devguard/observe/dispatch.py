@@ -101,7 +101,7 @@ class Handlers:
             del handlers[count:]
 
 
-class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves __init_subclass__ untyped
+class DispatchMode(TorchDispatchMode):
     """Looks at devices, records origins, calls the handlers; changes nothing."""
 
     supports_higher_order_operators = True
@@ -117,7 +117,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         return False
 
     def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.recorder = recorder
         self.handlers = handlers
         self.plans: dict[Any, Plan] = {}
@@ -274,7 +274,7 @@ def leave(mode: DispatchMode) -> None:
     while (top := _get_current_dispatch_mode()) is not None and top is not mode:
         above.append(_pop_mode())
     if top is mode:
-        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        mode.__exit__(None, None, None)
     for other in reversed(above):
         _push_mode(other)
 

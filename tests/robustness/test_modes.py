@@ -56,6 +56,16 @@ def test_a_compiled_module_compiles_and_gives_the_same():
     assert no_failures(watch)
 
 
+def test_compiled_regions_are_told_in_not_seen():
+    torch._dynamo.reset()
+    before = torch.compile(nn.Linear(2, 2), backend="eager")
+    with devguard.watch() as watch:
+        before(torch.ones(1, 2))
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    told = [entry for entry in watch.report.not_seen if "torch.compile" in entry.what]
+    assert [entry.site.text.split("(")[0] for entry in told if entry.site] == ["before", "torch.compile"]
+
+
 def test_a_graph_break_does_not_make_dynamo_trace_the_watch():
     torch._dynamo.reset()
     graphs = []

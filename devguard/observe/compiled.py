@@ -1,0 +1,54 @@
+"""Regions under torch.compile: what runs inside is not seen, so the report says where they are and how often they ran."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from devguard.observe.dispatch import Handlers
+from devguard.observe.frames import raw_site
+from devguard.observe.patching import Patches
+from devguard.observe.recorder import Recorder
+
+_WHAT = "region compiled by torch.compile"
+
+
+class Compiled:
+    """Observer: counts calls of what torch.compile made, from now on or before the watch began."""
+
+    name = "compiled regions"
+
+    def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
+        self.recorder = recorder
+        self.patches = Patches()
+
+    def start(self) -> None:
+        """Wrap torch.compile, and the calls of modules that were compiled earlier."""
+        self.patches.wrap(torch, "compile", self._compile)
+        eval_frame = sys.modules.get("torch._dynamo.eval_frame")
+        if eval_frame is not None:
+            self.patches.wrap(eval_frame.OptimizedModule, "__call__", self._called)
+
+    def stop(self) -> None:
+        """Give them back; functions compiled meanwhile keep their site and count nothing any more."""
+        self.patches.restore()
+
+    def _note(self) -> None:
+        recorder = self.recorder
+        try:
+            recorder.facts.not_seen(_WHAT, raw_site(sys._getframe(2)), recorder.steps.now)
+        except Exception as problem:
+            recorder.fail(self.name, problem)
+
+    def _compile(self, wrapped: Callable[..., Any], owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.recorder.active:
+            self._note()
+        return wrapped(*args, **kwargs)
+
+    def _called(self, wrapped: Callable[..., Any], owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.recorder.active:
+            self._note()
+        return wrapped(*args, **kwargs)
