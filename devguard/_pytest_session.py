@@ -30,7 +30,8 @@ class Session:
         self.config = config
         self.off = switched_off()
         values = {setting.name: _value(config, arguments, setting) for setting in settings}
-        self.every_test = not self.off and (bool(values.pop("")[0]) or switched_on())
+        watching, _ = values.pop("")
+        self.every_test = not self.off and (bool(watching) or switched_on())
         self.given = {name: value for name, value in values.items() if value[0] is not None}
         self.found: list[tuple[str, Report]] = []
         self._simulation: Simulation | None = None
