@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from devguard.simulate.dispatch import Plan
 
 CPU = torch.device("cpu")
-_DECOMPOSED = DispatchKey.CompositeExplicitAutograd
+_PARTS = (DispatchKey.CompositeExplicitAutograd, DispatchKey.CompositeExplicitAutogradNonFunctional)
 
 
 class Call:
@@ -100,16 +100,23 @@ Check = Callable[[Sequence[Any], Mapping[str, Any]], None]
 
 def always(func: Any) -> Check | None:
     """What must be looked at in every call of `func` on simulated tensors, or None."""
-    from devguard.simulate.refusals_ops import check_lengths
+    from devguard.simulate import refusals_composites as composites
 
-    if func._schema.name == "aten::_pack_padded_sequence":
-        return lambda args, kwargs: check_lengths(args[1] if len(args) > 1 else kwargs.get("lengths"))
-    return None
+    check = composites.CHECKS.get(_name_in_table(func)) if func.namespace == "aten" else None
+    if check is None:
+        return None
+    return lambda args, kwargs: check(composites.named(func, args, kwargs))
 
 
 def _name_in_table(func: Any) -> str:
     base = str(func._schema.name.partition("::")[2])
     return base if func._overloadname == "default" else f"{base}.{func._overloadname}"
+
+
+def check_generator(generator: torch.Generator, wanted: str) -> None:
+    """Raises what PyTorch raises where a random op on a device of type `wanted` is given another device's generator."""
+    if generator.device.type != wanted:
+        raise refuse(f"Expected a '{wanted}' device type for generator but found '{generator.device.type}'")
 
 
 # Ops without a CUDA kernel that a simulated tensor reaches only because C++ takes another path for it than for CUDA.
@@ -120,10 +127,15 @@ _INTERNAL = frozenset({
 })  # fmt: skip
 
 
+# Kernels of the sparse CPU backend alone. (They decide by their operands' graph, which data without one must not reach.)
+_SPARSE_CPU_ONLY = frozenset({"_sparse_mm_reduce_impl", "_sparse_mm_reduce_impl_backward"})
+
+
 def missing_kernel(func: Any) -> None:
     """Raises NotImplementedError, as PyTorch does, for an op that has a kernel for the CPU and none for CUDA."""
     name = _name_in_table(func)
-    if func.namespace == "aten" and name in placement.table().cpu_only and name not in _INTERNAL:
+    missing = name in placement.table().cpu_only or name in _SPARSE_CPU_ONLY
+    if func.namespace == "aten" and missing and name not in _INTERNAL:
         raise NotImplementedError(
             f"Could not run 'aten::{name}' with arguments from the 'CUDA' backend. This could be because the operator "
             "doesn't exist for this backend, or was omitted during the selective/custom build process (if using custom "
@@ -144,7 +156,8 @@ def _rule_for(plan: Plan) -> Rule:
         return fused_step
     row = placement.table().kernels.get(_name_in_table(plan.func))
     if row is None or base.startswith("_foreach_"):
-        return _in_parts if plan.func.has_kernel_for_dispatch_key(_DECOMPOSED) else iterator
+        key = next((k for k in _PARTS if plan.func.has_kernel_for_dispatch_key(k)), None)
+        return iterator if key is None else _in_parts(key)
     return _exact(row[0], row[1:]) if len(row) > 1 else iterator
 
 
@@ -153,9 +166,9 @@ def _first_of_any(call: Call) -> int:
     return next((index_of(t) for t in call.tensors()), call.index)
 
 
-def _in_parts(call: Call) -> Parts:
+def _in_parts(key: DispatchKey) -> Rule:
     """No kernel of CUDA's own: run the ops it is made of."""
-    return Parts(call.plan.func._op_dk(_DECOMPOSED, *call.args, **call.kwargs))
+    return lambda call: Parts(call.plan.func._op_dk(key, *call.args, **call.kwargs))
 
 
 def _exact(wrapper: str, checked: Sequence[str]) -> Rule:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 
@@ -40,7 +39,8 @@ def _index_put(call: Call) -> int:
         summed = call.named.get("accumulate", False) or torch.are_deterministic_algorithms_enabled()
         if summed and own.device.type != "cpu":
             raise refuse(f"expected device {own.device} but got device {value.device} for value tensor")
-        check_iterator([own, value], 1)
+        common = own.device if own.device != CPU else value.device
+        raise refuse(placement.iterator_check(common, value.device if own.device != CPU else CPU))
     return index_of(own)
 
 
@@ -137,12 +137,3 @@ RULES: Mapping[str, Rule] = {
     "aten::_pack_padded_sequence": _pack,
     "aten::_pack_padded_sequence_backward": _in_order("grad"),
 }  # fmt: skip
-
-
-def check_lengths(lengths: Any) -> None:
-    """Packed sequences keep their lengths on the CPU."""
-    if isinstance(lengths, torch.Tensor) and lengths.device.type != "cpu":
-        kind = lengths.type().rpartition(".")[2].removesuffix("Tensor")
-        raise refuse(
-            f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {lengths.device} {kind} tensor"
-        )
