@@ -56,19 +56,18 @@ class Holders:
         self.last: tuple[weakref.ref[Any], RawSite | None] | None = None
         self._hooks: list[Any] = []
         self._note = recorder.shielded("parameter registration", self.registered)
-        self._called = recorder.shielded("called models", self.called)
+        stack = recorder.observers.get(ModuleStack.name)
+        if isinstance(stack, ModuleStack):
+            stack.called.append(recorder.shielded("called models", self.called))
+        if recorder.root is not None:
+            self.models[id(recorder.root)] = weakref.ref(recorder.root)
 
     def start(self) -> None:
-        """Hear of registrations and of outermost calls."""
+        """Hear of registrations."""
         self._hooks += [
             nn_module.register_module_parameter_registration_hook(self._hook),
             nn_module.register_module_module_registration_hook(self._hook),
         ]
-        stack = self.recorder.observers.get(ModuleStack.name)
-        if isinstance(stack, ModuleStack):
-            stack.called.append(self._called)
-        if self.recorder.root is not None:
-            self.models[id(self.recorder.root)] = weakref.ref(self.recorder.root)
 
     def stop(self) -> None:
         """Give the hooks back."""
