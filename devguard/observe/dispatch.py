@@ -27,7 +27,9 @@ class Op:
 
     __slots__ = ("_site", "args", "error", "frame", "func", "kwargs", "mixed", "plan", "result")
 
-    def __init__(self, func: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> None:
+    def __init__(
+        self, func: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType | None
+    ) -> None:
         self.func = func
         self.plan = plan
         self.args = args
@@ -155,23 +157,24 @@ class DispatchMode(TorchDispatchMode):
             except Exception as problem:
                 recorder.fail("device compare", problem)
         if mixed or plan.before or plan.after or self.handlers.every:
-            return self.observed(func, plan, args, kwargs, mixed, sys._getframe(1))
+            # f_back and not _getframe(1): the engine's own threads have no frame below this one.
+            return self.observed(func, plan, args, kwargs, mixed, sys._getframe().f_back)
         try:
             result = func(*args, **kwargs)
         except Exception as error:
-            self.after_error(func, plan, args, kwargs, error, sys._getframe(1))
+            self.after_error(func, plan, args, kwargs, error, sys._getframe().f_back)
             raise
         if plan.fresh:
             try:
-                self.record_origin(plan, args, result, raw_site(sys._getframe(1)))
+                self.record_origin(plan, args, result, raw_site(sys._getframe().f_back))
                 if plan.constructor and args[0] == [0]:
-                    result = as_constructed(result, sys._getframe(1))
+                    result = as_constructed(result, sys._getframe().f_back)
             except Exception as problem:
                 recorder.fail("origins", problem)
         return result
 
     def observed(
-        self, func: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], mixed: bool, frame: FrameType
+        self, func: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], mixed: bool, frame: FrameType | None
     ) -> Any:
         """The slow path: somebody wants to look at this op."""
         op = Op(func, plan, args, kwargs, frame)
@@ -205,7 +208,13 @@ class DispatchMode(TorchDispatchMode):
         return result
 
     def after_error(
-        self, func: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception, frame: FrameType
+        self,
+        func: Any,
+        plan: Plan,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        error: Exception,
+        frame: FrameType | None,
     ) -> None:
         """An op that nobody looked at raised: now somebody may want to."""
         op = Op(func, plan, args, kwargs, frame)
@@ -247,7 +256,7 @@ class DispatchMode(TorchDispatchMode):
         """torch.cond, flex_attention and kin: run as they are, told in `not_seen`."""
         recorder = self.recorder
         try:
-            recorder.facts.not_seen(f"higher-order op {func}", raw_site(sys._getframe(2)), recorder.steps.now)
+            recorder.facts.not_seen(f"higher-order op {func}", raw_site(sys._getframe(1).f_back), recorder.steps.now)
         except Exception as problem:
             recorder.fail("higher-order ops", problem)
         return func(*args, **kwargs)
