@@ -1,22 +1,211 @@
-"""Filled by its owner."""
+"""Operations and modules that refused their operands because of devices: who was there, and how they came to be where they are.
+
+Nothing is compared while all goes well. When an operation raises, its operands, the modules that run and everything these hold and were
+given are looked at once, so that one failure tells of all that is on the wrong device around it.
+"""
 
 from __future__ import annotations
 
-from devguard.observe.dispatch import Handlers
+import weakref
+from types import FrameType
+from typing import Any
+
+import torch
+
+from devguard.knowledge.device_errors import generator_devices, host_argument, is_device_error
+from devguard.observe.arrivals import Arrivals
+from devguard.observe.consistency_facts import ConsistencyFacts, Mismatch, Move, OperandFact, Stray
+from devguard.observe.consistency_locate import Locator
+from devguard.observe.consistency_survey import survey
+from devguard.observe.dispatch import Handlers, Op
+from devguard.observe.frames import RawSite, kind_of, raw_site
+from devguard.observe.moves import Moves
+from devguard.observe.names import name_of_object, search
+from devguard.observe.origins import storage_key
 from devguard.observe.recorder import Recorder
+from devguard.observe.scan import Held, slots
+from devguard.observe.source import called_text, operand_values
+from devguard.observe.source_search import assignment_site
+from devguard.observe.tally import Tally
+
+_Tensor = torch.Tensor
+_FRAMES = 24
+_MISMATCHES = 200  # different ones; a program that fails in more ways than that has been told enough
 
 
 class Consistency:
-    """Observer."""
+    """Observer: failures by device, moves of modules, and what stayed behind."""
 
     name = "consistency"
 
     def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
         self.recorder = recorder
-        self.handlers = handlers
+        self.facts = recorder.facts.table(ConsistencyFacts)
+        self.moves = Moves(recorder, self.facts)
+        Arrivals(recorder, handlers)
+        self._handled: tuple[int, str] = (0, "")
+        self._strays: dict[object, tuple[weakref.ref[Any], str]] = {}
+        self.moves.listeners.append(self.left_behind)
+        handlers.failed.append(recorder.shielded("device mismatches", self.op_failed))
+        stack: Any = recorder.observers.get("module stack")
+        if stack is not None:
+            stack.failed.append(recorder.shielded("device mismatches", self.module_failed))
 
     def start(self) -> None:
-        """Nothing yet."""
+        """Wrap what moves modules."""
+        self.moves.start()
 
     def stop(self) -> None:
-        """Nothing yet."""
+        """Give everything back."""
+        self.moves.stop()
+
+    def collect(self) -> None:
+        """Before a report: ties that were mended and tensors that have left their place are no mistakes."""
+        self.moves.collect()
+        for key, (reference, attribute) in list(self._strays.items()):
+            holder, stray = reference(), self.facts.strays.get(key)
+            if stray is not None and (holder is None or not _still_there(holder, attribute, stray)):
+                del self.facts.strays[key]
+                del self._strays[key]
+
+    # -- failures -----------------------------------------------------------------------------------------------------
+
+    def op_failed(self, op: Op) -> None:
+        """An op raised: because of devices?"""
+        text = str(op.error)
+        if not is_device_error(text):
+            return
+        self._handled = (id(op.error), text)
+        operands = op.operands()
+        for argument, value in zip(op.func._schema.arguments, op.args, strict=False):
+            if isinstance(value, torch.Generator):
+                operands.append((argument.name, value))
+        operands.extend((name, value) for name, value in op.kwargs.items() if isinstance(value, torch.Generator))
+        self.record(op.plan.short, operands, text, op.frame)
+
+    def module_failed(self, module: Any, args: Any, kwargs: Any, error: BaseException) -> None:
+        """An exception leaves a module: one that no op has shown?"""
+        self.raised(error)
+
+    def raised(self, error: BaseException) -> None:
+        """An exception that may be about devices, and may have been looked at already."""
+        text = str(error)
+        if self._handled == (id(error), text) or not is_device_error(text):
+            return
+        self._handled = (id(error), text)
+        frames = [(frame, tb.tb_lasti) for tb in _tracebacks(error) for frame in (tb.tb_frame,)]
+        for frame, lasti in reversed(frames[-_FRAMES:]):
+            operands = operand_values(frame, lasti)
+            devices = {str(tensor.device) for _, tensor in operands}
+            if len(devices) > 1 or (devices and (host_argument(text) or generator_devices(text))):
+                self.record(_called(frame, lasti), operands, text, frame)
+                return
+        innermost = next((frame for frame, _ in reversed(frames) if kind_of(frame.f_code)), None)
+        self.record("", [], text, innermost)
+
+    def record(self, op: str, operands: list[tuple[str, Any]], text: str, frame: FrameType | None) -> None:
+        """Remember a mismatch; only the first at one place is looked at closely."""
+        recorder, facts = self.recorder, self.facts
+        site = raw_site(frame)
+        stack = recorder.thread.modules
+        key = (site, op, type(stack[-1]).__name__ if stack else "")
+        known = facts.mismatches.get(key)
+        if known is None:
+            if len(facts.mismatches) >= _MISMATCHES:
+                return
+            known = facts.mismatches[key] = self._examine(site, op, operands, text, frame)
+        known.tally.hit(recorder.steps.now, recorder.facts.warmup)
+
+    def _examine(
+        self, site: RawSite | None, op: str, operands: list[tuple[str, Any]], text: str, frame: FrameType | None
+    ) -> Mismatch:
+        locator = Locator(self.recorder, self.moves, frame)
+        host = host_argument(text)
+        found = [
+            self._generator(name, value, locator, frame)
+            if isinstance(value, torch.Generator)
+            else locator.operand(name, value)
+            for name, value in operands
+        ]
+        calls = [locator.module_fact(call.module) for call in reversed(locator.calls)]
+        mismatch = Mismatch(
+            site=site, op=op, error=text, operands=found, stack=tuple(calls),
+            root=locator.module_fact(locator.root) if locator.root is not None else None, tally=Tally(),
+            through=_through(frame),
+        )  # fmt: skip
+        if host:
+            mismatch.wrong, mismatch.expected = _host_argument(host, found), "cpu"
+        elif (devices := generator_devices(text)) is not None:
+            mismatch.wrong, mismatch.expected = "generator", devices[0]
+        mismatch.others = survey(locator, [value for _, value in operands], frame)
+        return mismatch
+
+    def _generator(self, argument: str, generator: Any, locator: Locator, frame: FrameType | None) -> OperandFact:
+        name = name_of_object(generator, frame) or argument
+        fact = OperandFact(name, "generator", argument, str(generator.device), (), "")
+        fact.assigned = assignment_site(name, frame)
+        return fact
+
+    # -- what a move leaves behind ------------------------------------------------------------------------------------
+
+    def left_behind(self, module: Any, move: Move, found: list[Held]) -> None:
+        """A module was moved: remember what it holds elsewhere, in case it never meets the module's device."""
+        locator: Locator | None = None
+        for held in found:
+            tensors = [held.obj] if isinstance(held.obj, _Tensor) else [slot.tensor for slot in slots(held.obj)]
+            tensor = next((t for t in tensors if str(t.device) != move.target), None)
+            if tensor is None or (tensor is held.obj and tensor.dim() == 0) or len(self.facts.strays) >= _MISMATCHES:
+                continue
+            key = storage_key(tensor)
+            if key is None:
+                continue
+            locator = locator or Locator(self.recorder, self.moves, None)
+            operand = locator.operand("", tensor)
+            if operand.kind in ("attribute", "hidden"):
+                self.facts.strays[key] = Stray(operand, move, move.tick, move.target, key)
+                self._strays[key] = (weakref.ref(held.holder), held.attribute)
+
+
+def _still_there(holder: Any, attribute: str, stray: Stray) -> bool:
+    own = holder.__dict__
+
+    def same(other: Any) -> bool:
+        if not issubclass(type(other), _Tensor):
+            return False
+        return storage_key(other) == stray.key and str(other.device) == stray.operand.device
+
+    return attribute in own and search([("", own[attribute])], same, 8) is not None
+
+
+def _tracebacks(error: BaseException) -> list[Any]:
+    found = []
+    tb = error.__traceback__
+    while tb is not None:
+        found.append(tb)
+        tb = tb.tb_next
+    return found
+
+
+def _called(frame: FrameType, lasti: int) -> str:
+    """A name for what was called at a frame's instruction: the source line's call, as `_VF.lstm`."""
+    return called_text(frame.f_code, lasti) or frame.f_code.co_name
+
+
+def _through(frame: FrameType | None) -> tuple[RawSite, ...]:
+    """The sites of the frames outside PyTorch around a failure, innermost first."""
+    found: list[RawSite] = []
+    while frame is not None and len(found) < _FRAMES:
+        if kind_of(frame.f_code):
+            found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def _host_argument(name: str, operands: list[OperandFact]) -> str:
+    """The argument that must be on the host, by its name, or the only one that is not there."""
+    for operand in operands:
+        if operand.argument.split(".")[-1].split("[")[0] == name:
+            return operand.argument
+    elsewhere = [operand for operand in operands if operand.device != "cpu"]
+    integers = [operand for operand in elsewhere if operand.dtype.startswith("int")]
+    return (integers or elsewhere or operands)[-1].argument if operands else name

@@ -169,3 +169,59 @@ def read_text(frame: FrameType | None) -> str:
         return ""
     text = text_of(node)
     return text if len(text) <= 120 else text[:117] + "..."
+
+
+def called_text(code: CodeType, lasti: int) -> str:
+    """What is called at an instruction, as it is written there: `_VF.lstm`; empty for anything but a call."""
+    node = node_at(code, lasti)
+    return text_of(node.func) if isinstance(node, ast.Call) else ""
+
+
+_MISSING = object()
+_MOVING = frozenset(["to", "cuda", "cpu", "numpy", "item", "tolist"])
+
+
+def operand_values(frame: FrameType, lasti: int) -> list[tuple[str, Any]]:
+    """(text, tensor) of the operands of a frame's instruction, as far as plain look-ups lead to them; lists are opened."""
+    node = node_at(frame.f_code, lasti)
+    found: list[tuple[str, Any]] = []
+    if node is None:
+        return found
+    for operand in _operands(node):
+        value = _value(operand, frame)
+        text = text_of(operand.value if isinstance(operand, ast.Starred) else operand)
+        if isinstance(value, torch.Tensor):
+            found.append((text, value))
+        elif type(value) in (list, tuple):
+            found.extend((f"{text}[{i}]", item) for i, item in enumerate(value[:64]) if isinstance(item, torch.Tensor))
+    return found
+
+
+def _value(node: ast.expr, frame: FrameType) -> Any:
+    """What an expression stands for, by looking up names, attributes and constant indices only."""
+    if isinstance(node, ast.Starred):
+        return _value(node.value, frame)
+    if isinstance(node, ast.Name):
+        return frame.f_locals.get(node.id, frame.f_globals.get(node.id, _MISSING))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in _MOVING:
+        owner = _value(node.func.value, frame)
+        return owner if isinstance(owner, torch.Tensor) else _MISSING
+    if isinstance(node, ast.Attribute):
+        owner = _value(node.value, frame)
+        if isinstance(owner, torch.Tensor):
+            return owner
+        for table in ("_parameters", "_buffers", "_modules") if isinstance(owner, torch.nn.Module) else ():
+            found = (owner.__dict__.get(table) or {}).get(node.attr)
+            if found is not None:
+                return found
+        return getattr(owner, "__dict__", {}).get(node.attr, _MISSING) if owner is not _MISSING else _MISSING
+    if isinstance(node, ast.Subscript):
+        owner = _value(node.value, frame)
+        if isinstance(owner, torch.Tensor):
+            return owner
+        if type(owner) in (list, tuple, dict) and isinstance(node.slice, ast.Constant):
+            try:
+                return owner[node.slice.value]
+            except (LookupError, TypeError):
+                return _MISSING
+    return _MISSING

@@ -112,6 +112,14 @@ def _text(filename: str, line: int, end_line: int, column: int) -> str:
     return "\n".join([head[column:] if head[:column].isspace() or column == 0 else head.strip(), *rest]).rstrip()
 
 
+def site_of_node(filename: str, statement: ast.stmt, function: str) -> Site:
+    """The site of a statement that was found in the source."""
+    first = statement.lineno
+    last = _header_end(statement) if isinstance(statement, _COMPOUND) else (statement.end_lineno or first)
+    text = _text(filename, first, last, statement.col_offset)
+    return Site(filename, first, last, statement.col_offset, statement.end_col_offset or 0, function, text)
+
+
 @functools.lru_cache(maxsize=8192)
 def site_of(code: CodeType, lasti: int) -> Site:
     """The statement that an instruction belongs to. Never fails: a missing source gives an empty text."""

@@ -1,0 +1,83 @@
+"""What else around a failure sits on a device of its own: one run is to tell of all mistakes, not of the first one only."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+import torch
+
+from devguard.observe.consistency_facts import OperandFact
+from devguard.observe.consistency_locate import Locator, Place, is_loss
+from devguard.observe.frames import PROJECT, kind_of
+from devguard.observe.names import children, is_value, scope_of
+from devguard.observe.origins import storage_key
+from devguard.observe.scan import own_slots
+
+_MOST = 40
+_NODES = 400
+
+_Tensor = torch.Tensor
+
+
+def survey(locator: Locator, known: list[Any], frame: FrameType | None) -> list[OperandFact]:
+    """The inputs of the running modules and all that the modules hold on several devices, and the losses' weights in the user's
+    variables, without the operands that are `known`."""
+    seen = {id(tensor) for tensor in known} | {storage_key(t) for t in known if isinstance(t, _Tensor)}
+    found: list[OperandFact] = []
+
+    def add(tensor: Any, argument: str, place: Place | None = None) -> None:
+        key = storage_key(tensor)
+        if id(tensor) in seen or key in seen or tensor.dim() == 0 or len(found) >= _MOST:
+            return
+        seen.update((id(tensor), key))
+        found.append(locator.operand(argument, tensor, place))
+
+    for call in locator.calls:
+        for argument, tensor in _tensors([("", call.kwargs), ("", call.args)]):
+            add(tensor, argument)
+    running = {id(call.module) for call in locator.calls} | {id(locator.root)}
+    for place in locator.places:
+        if id(place.root) in running:
+            add(place.tensor, "", place)
+    for loss in _losses(frame):
+        for slot in own_slots(loss):
+            place = Place(
+                "parameter" if slot.is_parameter else "buffer", slot.path, slot.tensor, loss, "", loss, slot.name, False
+            )
+            add(slot.tensor, slot.name, place)
+    return found
+
+
+def _tensors(roots: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    todo, seen, budget = list(roots), set(), _NODES
+    while todo and budget:
+        budget -= 1
+        path, obj = todo.pop(0)
+        if issubclass(type(obj), _Tensor):
+            found.append((path, obj))
+        elif not is_value(obj) and id(obj) not in seen and not issubclass(type(obj), torch.nn.Module):
+            seen.add(id(obj))
+            todo.extend((path + suffix, child) for suffix, child in children(obj))
+    return found
+
+
+def _losses(frame: FrameType | None) -> list[Any]:
+    """The losses in the variables of the project's frames, one attribute deep."""
+    found: list[Any] = []
+    while frame is not None:
+        if kind_of(frame.f_code) == PROJECT:
+            for value in scope_of(frame).values():
+                candidates = [value] if is_value(value) else [value, *(child for _, child in _first(value))]
+                found.extend(
+                    m
+                    for m in candidates
+                    if issubclass(type(m), torch.nn.Module) and is_loss(m) and not any(m is f for f in found)
+                )
+        frame = frame.f_back
+    return found
+
+
+def _first(value: Any) -> list[tuple[str, Any]]:
+    return [] if issubclass(type(value), (_Tensor, torch.nn.Module)) else list(children(value))[:50]

@@ -1,0 +1,149 @@
+"""Searching source for the statement that gave something its place: an attribute in a class, a name in a function."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import types
+from collections.abc import Iterator
+from types import CodeType, FrameType
+
+from devguard.observe.frames import PROJECT, kind_of
+from devguard.observe.site import Site
+from devguard.observe.source import text_of
+from devguard.observe.symbolize import module_ast, site_of_node
+
+_GROWING = frozenset(
+    ["append", "extend", "insert", "add", "update", "setdefault", "appendleft", "register_buffer", "register_parameter"]
+)
+_EMPTY = (ast.Constant, ast.List, ast.Dict, ast.Tuple, ast.Set)
+
+
+def class_place(cls: type) -> tuple[str, str] | None:
+    """(file, qualified name) of a class, taken from its own functions; None for one without Python source."""
+    for value in list(cls.__dict__.values()):
+        if isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
+        if isinstance(value, types.FunctionType):
+            return value.__code__.co_filename, cls.__qualname__
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def class_node(filename: str, qualname: str) -> ast.ClassDef | None:
+    """The class statement of a class."""
+    tree = module_ast(filename)
+    if tree is None:
+        return None
+    names = [name for name in qualname.split(".") if name != "<locals>"]
+    found: list[ast.ClassDef] = [
+        node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == names[-1]
+    ]
+    return found[-1] if found else None
+
+
+def _is_attribute(node: ast.AST, attribute: str) -> bool:
+    """Is this ``self.attribute`` or an element of it?"""
+    while isinstance(node, (ast.Subscript, ast.Starred)):
+        node = node.value
+    return isinstance(node, ast.Attribute) and node.attr == attribute
+
+
+def _gives(statement: ast.stmt, attribute: str) -> ast.expr | None:
+    """The value that a statement gives to ``self.attribute``, puts into it or registers under that name."""
+    if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        flat = [e for t in targets for e in (t.elts if isinstance(t, (ast.Tuple, ast.List)) else [t])]
+        return statement.value if any(_is_attribute(target, attribute) for target in flat) else None
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call):
+        return None
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _GROWING:
+        by_name = call.args[:1] and isinstance(call.args[0], ast.Constant) and call.args[0].value == attribute
+        if _is_attribute(call.func.value, attribute) or by_name:
+            return call.args[-1] if call.args else call
+    if text_of(call.func) in ("setattr", "object.__setattr__") and len(call.args) == 3:
+        name = call.args[1]
+        return call.args[2] if isinstance(name, ast.Constant) and name.value == attribute else None
+    return None
+
+
+def _statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """All statements inside, in the order of the source."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        if not isinstance(child, ast.expr):
+            yield from _statements(child)
+
+
+@functools.lru_cache(maxsize=1024)
+def attribute_site(classes: tuple[tuple[str, str], ...], attribute: str, container: bool = False) -> Site | None:
+    """The statement in one of these classes that gives ``self.attribute`` its content.
+
+    With `container` the statement that makes the container is preferred (``self.heads = []``), else the one that fills it
+    (``self.heads.append(...)``)."""
+    for filename, qualname in classes:
+        node = class_node(filename, qualname)
+        if node is None:
+            continue
+        found = [(s, value) for s in _statements(node) if (value := _gives(s, attribute)) is not None]
+        if not found:
+            continue
+        assigned = [s for s, v in found if isinstance(s, (ast.Assign, ast.AnnAssign)) and not _is_none(v)]
+        filled = [s for s, value in found if not _is_empty(value)]
+        choice = assigned if container and assigned else filled or [s for s, _ in found]
+        return site_of_node(filename, choice[0], qualname)
+    return None
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _is_empty(value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id in ("list", "dict", "set", "deque") and not value.args
+    return isinstance(value, _EMPTY) and not getattr(value, "elts", getattr(value, "keys", ()))
+
+
+def _scope_node(code: CodeType) -> ast.AST | None:
+    tree = module_ast(code.co_filename)
+    if tree is None or code.co_name == "<module>":
+        return tree
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            if code.co_firstlineno in (node.lineno, first):
+                return node
+    return None
+
+
+def assignment_site(name: str, frame: FrameType | None) -> Site | None:
+    """The last statement before the running one, in the project's frames on the stack, that assigns the variable a name begins with."""
+    base = name.split(".")[0].split("[")[0]
+    if not base.isidentifier():
+        return None
+    while frame is not None:
+        code = frame.f_code
+        if kind_of(code) == PROJECT and (
+            base in code.co_varnames or base in code.co_cellvars or code.co_name == "<module>"
+        ):
+            scope = _scope_node(code)
+            line = frame.f_lineno
+            found = None
+            for statement in _statements(scope) if scope is not None else ():
+                if statement.lineno >= line:
+                    break
+                if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _assigns(statement, base):
+                    found = statement
+            if found is not None:
+                return site_of_node(code.co_filename, found, code.co_name)
+        frame = frame.f_back
+    return None
+
+
+def _assigns(statement: ast.Assign | ast.AnnAssign, name: str) -> bool:
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    flat = [e for t in targets for e in (t.elts if isinstance(t, (ast.Tuple, ast.List)) else [t])]
+    return any(isinstance(target, ast.Name) and target.id == name for target in flat)
