@@ -114,8 +114,8 @@ class Autorun:
             return  # a worker process that only loaded data
         rank = report.rank if int(os.environ.get("WORLD_SIZE", "1") or 1) > 1 else None
         targets = [self._target(target, rank) for target in self.options.report]
-        emit(report, targets, color=self.options.color, on_stderr=not rank)
-        if rank and report.findings:
+        emit(report, targets, color=self.options.color, on_stderr=not rank and not self.options.quiet)
+        if rank and report.findings and not self.options.quiet:
             tell(f"rank {rank}: {count_levels(report)}; report=json:PATH in {ENVIRONMENT} writes a file for each rank")
 
     def _target(self, target: str, rank: int | None) -> str:

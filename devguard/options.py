@@ -10,7 +10,7 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -183,6 +183,7 @@ class Options:
     origins: int = _key(
         1, _whole(0, 2), "0, 1 or 2", "history kept per tensor: none, where it was made and moved, views too")
     color: str = _key("auto", _choice("auto", "always", "never"), "auto, always or never", "colour of text reports")
+    quiet: bool = _key(False, _flag, "0 or 1", "no text report on stderr, unless text:- asks for it")
     help: bool = _key(False, _flag, "0 or 1", "list all keys and go on")
     # fmt: on
 
@@ -330,6 +331,12 @@ def show_value(value: object) -> str:
     if isinstance(value, tuple):
         return "+".join(str(item) for item in value) or "none"
     return "none" if value is None else str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def to_text(options: Options, names: Iterable[str]) -> str:
+    """Those of the named keys that are not at their default, in the form of DEVGUARD_OPTIONS."""
+    shown = {name: show_value(getattr(options, name)) for name in names if getattr(options, name) != default_of(name)}
+    return ",".join(f"{name}={value}" for name, value in shown.items() if "," not in value)
 
 
 def nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:

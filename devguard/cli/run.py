@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from devguard import baseline, policy
 from devguard.cli._common import EXIT_USAGE, Command, UsageError, add_options, given_options
+from devguard.cli.children import Children
 from devguard.cli.program import Program, run_program
 from devguard.options import Options, help_text, load_with_sources
 from devguard.report import write
@@ -35,7 +36,8 @@ _OPTIONS = (
 
 _EPILOG = """\
 The program runs as `python` would run it and its output is untouched; the report goes to stderr when it ends, also when
-it raises, is interrupted or calls sys.exit() (os._exit() ends a process with no chance to report).
+it raises, is interrupted or calls sys.exit() (os._exit() ends a process with no chance to report). Processes that it
+starts, such as the ranks of torch.distributed.run, are watched too and are part of the report.
 
 exit status: the program's own if it failed; else 1 when a finding reaches --fail-on; else 0; 2 for a wrong command line
 """
@@ -110,7 +112,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="module", help="run a module")
     parser.add_argument("-c", dest="code", nargs=argparse.REMAINDER, metavar="code", help="run a piece of code")
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    parser.add_argument("--quiet", action="store_true", help="no text report on stderr unless asked for by --report")
+    parser.add_argument(
+        "--quiet", action="store_const", const=True, help="no text report on stderr unless --report text:- asks for it"
+    )
     add_options(parser, _OPTIONS)
 
 
@@ -145,12 +149,17 @@ def _run(arguments: argparse.Namespace) -> int:
         baseline.load(options.baseline)
     session = Session(options)
     session.arm()
+    children = Children(options)
     process = os.getpid()
-    outcome = run_program(program, session.note)
-    if os.getpid() != process:  # a child that the program forked came to its end here: its parent reports
-        return outcome.status
-    report = session.finish()
-    written = write.emit(report, options.report, color=options.color, on_stderr=not arguments.quiet)
+    try:
+        outcome = run_program(program, session.note)
+        if os.getpid() != process:  # a child that the program forked came to its end here: its parent reports
+            return outcome.status
+        report = children.joined_with(session.finish())
+    finally:
+        if os.getpid() == process:
+            children.close()
+    written = write.emit(report, options.report, color=options.color, on_stderr=not options.quiet)
     status = policy.exit_code(report, outcome.status, options.fail_on)
     return status if outcome.status or written else EXIT_USAGE
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Sequence
 
@@ -21,11 +20,16 @@ def merge(reports: Sequence[Report]) -> Report:
         raise ReportError("there is no report to merge")
     if len(reports) == 1:
         return reports[0]
-    ranks = _ranks(reports)
+    return combine(reports[0], list(zip(reports, _ranks(reports), strict=True)))
+
+
+def combine(first: Report, parts: Sequence[tuple[Report, int | None]]) -> Report:
+    """The reports of several processes as one under the heading of `first`; a part without a rank names none."""
+    reports = [report for report, _ in parts]
     findings: dict[str, Finding] = {}
     transfers: dict[object, Transfer] = {}
     unseen: dict[object, NotSeen] = {}
-    for report, number in zip(reports, ranks, strict=True):
+    for report, number in parts:
         for finding in report.findings:
             _add_finding(findings, finding, number)
         for transfer in report.transfers:
@@ -33,15 +37,15 @@ def merge(reports: Sequence[Report]) -> Report:
         for entry in report.not_seen:
             known = unseen.setdefault((entry.what, entry.site), dataclasses.replace(entry, count=0))
             known.count += entry.count
-    first = reports[0]
     return dataclasses.replace(
         first,
+        torch=next((report.torch for report in reports if report.torch), ""),
         rank=None,
         devices=list(dict.fromkeys(device for report in reports for device in report.devices)),
         simulated=any(report.simulated for report in reports),
         steps=max(report.steps for report in reports),
         ops=sum(report.ops for report in reports),
-        started=min(report.started for report in reports),
+        started=min((report.started for report in reports if report.started), default=""),
         seconds=max(report.seconds for report in reports),
         own_seconds=max(report.own_seconds for report in reports),
         complete=all(report.complete for report in reports),
@@ -67,11 +71,11 @@ def _ranks(reports: Sequence[Report]) -> list[int]:
     return found
 
 
-def _add_finding(findings: dict[str, Finding], finding: Finding, number: int) -> None:
+def _add_finding(findings: dict[str, Finding], finding: Finding, number: int | None) -> None:
+    ranks = finding.ranks or ([] if number is None else [number])
     known = findings.get(finding.fingerprint)
     if known is None:
-        known = findings[finding.fingerprint] = copy.copy(finding)
-        known.ranks = [number]
+        findings[finding.fingerprint] = dataclasses.replace(finding, ranks=ranks)
         return
     worse = LEVELS.index(finding.level) > LEVELS.index(known.level)
     kept = finding if worse else known
@@ -83,7 +87,7 @@ def _add_finding(findings: dict[str, Finding], finding: Finding, number: int) ->
         per_step=max(known.per_step, finding.per_step),
         first_step=min(known.first_step, finding.first_step),
         last_step=max(known.last_step, finding.last_step),
-        ranks=sorted({*known.ranks, number}),
+        ranks=sorted({*known.ranks, *ranks}),
     )
 
 

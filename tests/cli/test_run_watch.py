@@ -180,3 +180,18 @@ def test_the_report_of_an_unwritable_target_goes_to_stderr(zygote: Zygote, tmp_p
     assert ran.out == "total is finite True\n"
     assert "can't write the json report" in ran.err
     assert "warning[DG201]" in ran.err
+
+
+def test_processes_that_the_program_starts_are_part_of_the_report(zygote: Zygote, tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(textwrap.dedent(WAITS.format(mark="")))
+    source = """
+        import os, subprocess, sys
+        for rank in ("0", "1"):
+            subprocess.run([sys.executable, "rank.py"], env={**os.environ, "RANK": rank}, check=True)
+    """
+    ran, report = run(zygote, tmp_path, source)
+    (finding,) = [finding for finding in report.findings if finding.rule == "DG201"]
+    assert (finding.count, finding.ranks) == (16, [0, 1])
+    assert report.rank is None
+    assert ran.out == "total is finite True\n" * 2
+    assert ran.err.count("devguard: 1 warning") == 1
