@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._C import DispatchKey, DispatchKeySet
 from torch._ops import OpOverload
 
-from devguard.simulate import refusals, state
+from devguard.simulate import kernels, refusals, state
+from devguard.simulate.random import SimGenerator
 from devguard.simulate.tensor import SimTensor, sync_metadata, wrap
 
 _PLAIN, _SIMULATED, _OTHER, _LIST, _SUBCLASS = range(5)
@@ -50,7 +52,7 @@ class Plan:
     """What there is to know about one overload."""
 
     __slots__ = (
-        "aliases", "always", "composite", "device_at", "func", "generator", "host_results", "name", "reshapes",
+        "aliases", "always", "composite", "device_at", "func", "generator", "host_results", "name", "own_kernel", "reshapes",
         "returns_args", "rule", "seeded", "single", "written",
     )  # fmt: skip
 
@@ -73,8 +75,24 @@ class Plan:
         self.host_results = _HOST_RESULTS.get(self.name)
         self.rule: refusals.Rule | None = None  # for operands on several devices: found when it is first needed
         self.always = refusals.always(func)
+        self.own_kernel = _own_kernel(func)
         key = torch._C.DispatchKey.CompositeImplicitAutograd
         self.composite = func.has_kernel_for_dispatch_key(key) and not func.has_kernel_for_dispatch_key("CPU")
+
+
+# Namespaces of PyTorch's own ops, which run on the CPU's data. An op of anybody else may be Python that looks at devices.
+_TORCH = frozenset({"aten", "prim", "prims", "c10d", "c10d_functional", "_c10d_functional", "quantized", "profiler",
+                    "_c10d_functional_autograd", "torchvision", "torchaudio", "fbgemm", "mkldnn", "onednn"})  # fmt: skip
+
+
+def _own_kernel(func: OpOverload) -> DispatchKeySet | None:
+    """The kernel of a user's op that must get the simulated tensors themselves: the one for the device, or for any."""
+    if func.namespace in _TORCH:
+        return None
+    for key in (state.current().devices.kind.key, "CompositeExplicitAutograd"):
+        if func.has_kernel_for_dispatch_key(getattr(DispatchKey, key)):
+            return DispatchKeySet(getattr(DispatchKey, key))
+    return None
 
 
 def _returned_arguments(schema: Any) -> tuple[tuple[int, str] | None, ...] | None:
@@ -132,6 +150,10 @@ def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[st
             return func(*args, **(kwargs or {}))
         refusals.missing_kernel(func)
         plan = _plans[func] = Plan(func)
+    if plan.always is not None:
+        plan.always(args, kwargs or {})
+    if plan.own_kernel is not None:
+        return func.redispatch(plan.own_kernel, *args, **(kwargs or {}))
     if plan.composite:
         # Reached whole only in inference mode: its parts are what CUDA would run and check.
         result = func.decompose(*args, **(kwargs or {}))
@@ -173,8 +195,6 @@ def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[st
             uneven = uneven or (index >= 0 and inner.index != index) or inner.mixed
             index = inner.index if index < 0 else index
         uneven = uneven or inner.plain
-    if plan.always is not None:
-        plan.always(args, kwargs or {})
     if uneven:
         verdict = refusals.settle(plan, args, kwargs or {}, index)
         if isinstance(verdict, refusals.Parts):
@@ -185,7 +205,12 @@ def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[st
     if (plan.generator or plan.seeded) and index >= 0:
         result = _run_random(plan, hosts, host_kwargs, index)
     else:
-        result = func(*hosts, **host_kwargs)
+        try:
+            result = func(*hosts, **host_kwargs)
+        except RuntimeError as problem:
+            result = kernels.substitute(func, hosts, host_kwargs, problem)
+            if result is NotImplemented:
+                raise
     if plan.reshapes:
         _sync_written(plan, args, kwargs)
     if plan.returns_args is not None:
@@ -232,8 +257,11 @@ def _run_random(plan: Plan, hosts: list[Any], host_kwargs: dict[str, Any], index
     """Run a random op with the device's own generator."""
     generators = state.current().generators
     if plan.generator:
-        if host_kwargs.get("generator") is None:
+        given = host_kwargs.get("generator")
+        if given is None:
             host_kwargs["generator"] = generators[index]
+        else:
+            refusals.check_generator(SimGenerator.known(given), generators[index].device.type)
         return plan.func(*hosts, **host_kwargs)
     host = torch.default_generator
     before = host.get_state()

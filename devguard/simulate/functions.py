@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _device
 
+from devguard.simulate import indexing  # noqa: F401
 from devguard.simulate.devices import Devices
 from devguard.simulate.patches import Patches
 from devguard.simulate.storage import storage_of
@@ -302,6 +303,8 @@ def _construction(devices: Devices, patches: Patches) -> None:
             if device is None and not isinstance(data, torch.Tensor):
                 device = _default_device()
             index = devices.resolve(device) if device is not None else None
+            if index is None and _has_simulated(data) and not isinstance(data, torch.Tensor):
+                return original(_read(data), dtype=dtype, device=device, requires_grad=requires_grad, **kwargs)
             if index is None and not isinstance(data, SimTensor):
                 made = original(data, dtype=dtype, device=device, requires_grad=requires_grad, **kwargs)
                 return made.pin_memory() if pin_memory else made  # type: ignore[no-any-return]
@@ -366,12 +369,23 @@ def _default_device() -> torch.device | None:
 
 
 def _host_tensor(original: Any, data: Any, dtype: Any, **kwargs: Any) -> torch.Tensor:
-    guard = torch._C._DisableTorchDispatch() if not _has_simulated(data) else None
+    data = _read(data)
+    guard = torch._C._DisableTorchDispatch()
     try:
-        made = original(data, dtype=dtype, device="cpu", **kwargs)
+        return original(data, dtype=dtype, device="cpu", **kwargs)  # type: ignore[no-any-return]
     finally:
         del guard
-    return made._host if isinstance(made, SimTensor) else made  # type: ignore[no-any-return]
+
+
+def _read(data: Any) -> Any:
+    """`data` with every simulated tensor in it read to the host, one by one, as torch.tensor does with a list of them."""
+    if isinstance(data, SimTensor):
+        if data.numel() == 1:
+            data.item()  # what an observer sees on CUDA; the value below keeps the type
+        return data._host
+    if isinstance(data, (list, tuple)) and _has_simulated(data):
+        return [_read(v) for v in data]
+    return data
 
 
 def _has_simulated(data: Any) -> bool:

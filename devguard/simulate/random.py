@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -16,11 +17,19 @@ class SimGenerator(torch.Generator):
     """A generator that says it is on a simulated device."""
 
     _shown: torch.device
+    # C++ hands an op a fresh Python object for a generator: this finds ours again.
+    _by_address: weakref.WeakValueDictionary[int, SimGenerator] = weakref.WeakValueDictionary()
 
     def __new__(cls, device: Any = None) -> SimGenerator:
         made = super().__new__(cls)
         made._shown = device
+        cls._by_address[made._cdata] = made
         return made
+
+    @classmethod
+    def known(cls, generator: torch.Generator) -> torch.Generator:
+        """The simulated generator that `generator` is, or itself."""
+        return cls._by_address.get(generator._cdata, generator)
 
     def __init__(self, device: Any = None) -> None:
         pass

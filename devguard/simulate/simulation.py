@@ -9,7 +9,20 @@ from typing import Any, TypeVar
 
 from torch.utils import _device
 
-from devguard.simulate import autocast, cuda, factories, functions, modules, random, state, storage
+from devguard.simulate import (
+    autocast,
+    cuda,
+    dispatch,
+    factories,
+    functions,
+    gradients,
+    kernels,
+    modules,
+    random,
+    refusals_composites,
+    state,
+    storage,
+)
 from devguard.simulate.devices import Devices, parse_spec
 from devguard.simulate.patches import Patches
 
@@ -41,11 +54,14 @@ class Simulation:
         self._patches.on_restore(lambda: state.set_active(None))
         try:
             factories.register(self.devices.kind, self._patches)
+            kernels.install(self.devices.kind, self._patches, dispatch.kernel_of)
             functions.install(self.devices, self._patches)
             storage.install(self.devices, self._patches)
             modules.install(self.devices, self._patches)
             cuda.install(self.devices, self._patches)
             random.install(self.devices, self.generators, self._patches)
+            refusals_composites.install(self.devices.kind, self._patches)
+            gradients.install(self.devices, self._patches)
             autocast.install(self.devices.kind, self._patches)
         except BaseException:
             self._patches.restore()
@@ -83,5 +99,3 @@ def simulate(spec: str = "cuda:1", *, memory: str | int | None = None) -> Simula
     stop(). Raises ValueError for a spec that can't be simulated.
     """
     return Simulation(spec, memory=memory)
-
-

@@ -114,7 +114,7 @@ def outcome(entry: str, on_the_cpu: tuple[Any, Exception | None], on_the_device:
 
 def dtypes_of(op: Any) -> list[torch.dtype]:
     """float32, one integer and one half type, as far as the op has them on the CPU (else the first it has)."""
-    has = op.supported_dtypes("cpu")
+    has = op.supported_dtypes("cpu") & op.supported_dtypes("cuda")
     chosen = [next((d for d in wanted if d in has), None) for wanted in (
         (torch.float32,), (torch.int64, torch.int32, torch.uint8, torch.bool), (torch.bfloat16, torch.float16))]  # fmt: skip
     found = [d for d in chosen if d is not None]
@@ -131,6 +131,7 @@ def entries() -> Iterator[tuple[str, Any, torch.dtype]]:
 def check_op(entry: str, op: Any, dtype: torch.dtype, samples: int | None = None) -> Difference | None:
     """Forward, and where there is a gradient the gradient, of the first `samples` samples (None: all)."""
     grad = dtype.is_floating_point and op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+    grad = grad and dtype in op.supported_backward_dtypes("cuda")
     torch.manual_seed(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -138,7 +139,8 @@ def check_op(entry: str, op: Any, dtype: torch.dtype, samples: int | None = None
             if samples is not None and i >= samples:
                 break
             inputs = (sample.input, sample.args, sample.kwargs)
-            moved = on_device(inputs)
+            # tensor_split takes its indices from the CPU alone, there and here
+            moved = (on_device(inputs[0]), *inputs[1:]) if op.name == "tensor_split" else on_device(inputs)
             values = op.name not in UNDEFINED
             cpu = run(lambda: _call(op, sample, inputs, grad and values))  # noqa: B023
             device = run(lambda: _call(op, sample, moved, grad and values))  # noqa: B023
