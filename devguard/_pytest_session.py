@@ -165,7 +165,7 @@ def _absolute(target: str) -> str:
 def key_of(finding: Finding) -> tuple[object, ...]:
     """Two findings with one key, from two tests, are the same defect."""
     site = finding.cause or finding.where
-    return (finding.rule, finding.level, finding.fingerprint, site and (site.file, site.line))
+    return (finding.rule, finding.fingerprint, site and (site.file, site.line))
 
 
 def merge(reports: Sequence[Report]) -> Report:
@@ -185,6 +185,7 @@ def merge(reports: Sequence[Report]) -> Report:
             known.bytes += finding.bytes
             known.seconds += finding.seconds
             known.per_step = max(known.per_step, finding.per_step)
+            known.level = max(known.level, finding.level, key=LEVELS.index)
     whole.findings = sorted(found.values(), key=lambda f: -LEVELS.index(f.level))
     return whole
 
@@ -213,8 +214,10 @@ def summary(found: Sequence[tuple[str, Sequence[Finding]]]) -> list[str]:
     first: dict[tuple[object, ...], Finding] = {}
     for nodeid, findings in found:
         for finding in findings:
-            first.setdefault(key_of(finding), finding)
-            tests.setdefault(key_of(finding), []).append(nodeid)
+            key = key_of(finding)
+            if key not in first or LEVELS.index(finding.level) > LEVELS.index(first[key].level):
+                first[key] = finding
+            tests.setdefault(key, []).append(nodeid)
     many = "test" if len(found) == 1 else "tests"
     if not first:
         return [f"{len(found)} {many} watched, no findings"]

@@ -13,6 +13,7 @@ from devguard.report.model import Report
 from devguard.report.text import render
 from devguard.rules.finding import Finding
 from devguard.simulate import Simulation, active, simulate
+from devguard.tracebacks import without_own_frames
 from devguard.watch import Watch
 
 DATA = "devguard"  # the attribute of pytest's report that carries ours; plain JSON, so that pytest-xdist can send it
@@ -48,8 +49,9 @@ class ItemWatch:
         if not self._running:
             return
         self._running = False
-        if error is not None and not isinstance(error, pytest.skip.Exception):
-            self.watch.note_exception(error)
+        if error is not None and not isinstance(error, (pytest.skip.Exception, pytest.fail.Exception, AssertionError)):
+            self.watch.note_exception(error)  # a failed comparison is no device error: the report's section is enough
+            without_own_frames(error)
         self.report = self.watch.stop()
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from devguard.report.model import Report
 from devguard.report.write import emit, reason
 from devguard.rules.finding import LEVELS
 from devguard.simulate import simulate
+from devguard.tracebacks import without_own_frames
 from devguard.watch import Watch
 
 _PARENT = "DEVGUARD_PARENT_PID"  # tells the programs that this one starts that they are not the first
@@ -73,7 +74,8 @@ class Autorun:
 
     def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         self._note(error)
-        self._excepthook(kind, error, trace)
+        without_own_frames(error)
+        self._excepthook(kind, error, error.__traceback__)
 
     def _on_exit(self, status: object = None) -> None:
         self.failed = status not in (None, 0, False)

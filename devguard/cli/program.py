@@ -13,12 +13,10 @@ import threading
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from devguard.cli._common import EXIT_INTERRUPTED, UsageError
-
-_OWN_FOLDER = os.path.join(str(Path(__file__).resolve().parents[1]), "")
+from devguard.tracebacks import without_own_frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +173,7 @@ def _ended_by(error: BaseException, on_error: Callable[[BaseException], None]) -
     if isinstance(error, SystemExit):
         return Outcome(_exit_status(error.code))
     on_error(error)
-    _strip(error)
+    without_own_frames(error)
     _show(error)
     return Outcome(EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1, error)
 
@@ -191,28 +189,6 @@ def _exit_status(code: object) -> int:
     except (OSError, ValueError, AttributeError):
         pass
     return 1
-
-
-def _strip(error: BaseException) -> None:
-    """Take devguard's own frames out of the traceback, and out of those of the exceptions it came from."""
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        waiting += [one.__cause__, one.__context__]
-        steps = []
-        step = one.__traceback__
-        while step is not None:
-            if not step.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):
-                steps.append(step)
-            step = step.tb_next
-        chain: types.TracebackType | None = None
-        for step in reversed(steps):
-            chain = types.TracebackType(chain, step.tb_frame, step.tb_lasti, step.tb_lineno)
-        one.__traceback__ = chain
 
 
 def _show(error: BaseException) -> None:
