@@ -102,10 +102,9 @@ class Copies:
         self.loaders.start()
 
     def stop(self) -> None:
-        """Give back what was patched and forget what was in flight."""
+        """Give back what was patched and forget what was in flight: waits are not seen from now on."""
         self.loaders.stop()
         self.inflight.stop()
-        self.recent.clear()
 
     # -- before a copy: only guard() scopes ---------------------------------------------------------------------------
 

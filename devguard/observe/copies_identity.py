@@ -43,7 +43,3 @@ class Recent:
             marks[:] = [old for old in marks if not old[1].expired()][-(_REMEMBERED - 1) :]
             marks.append(mark)
         return found
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._places.clear()

@@ -72,10 +72,13 @@ class Loaders:
         self._facts[iterator] = fact
 
     def _delivered(self, iterator: Any, batch: Any, frame: Any) -> None:
-        fact = self._facts.get(iterator)
-        if fact is None:
-            return
         recorder = self.recorder
+        fact = self._facts.get(iterator)
+        if fact is None:  # the loop began unseen
+            loop = raw_site(frame)
+            pin_memory = bool(getattr(iterator, "_pin_memory", False))
+            fact = self.facts.loaders.setdefault((None, loop), LoaderFact(None, loop, "", pin_memory))
+            self._facts[iterator] = fact
         site = fact.loop or raw_site(frame)
         step = recorder.steps.now
         for tensor, skipped in tensors_in(batch):
