@@ -82,16 +82,14 @@ COMPOSITES: dict[str, tuple[str, str, str]] = {
 
 # Nodes of the autograd graph that wait in backward: name without its number -> (function, what is read).
 BACKWARD: dict[str, tuple[str, str]] = {
-    "ProdBackward": ("prod", "nonzero: where the input is zero"),
-    "CumprodBackward": ("cumprod", "item(): whether any input is zero"),
+    "ProdBackward": ("prod", "nonzero, where its input is zero"),
+    "ProdDimBackward": ("prod", "nonzero, where its input is zero"),
+    "CumprodBackward": ("cumprod", "item(), whether any input is zero"),
 }
 
-# Inside a simulation C++ takes, for tensor subclasses, a way through these backwards that does not wait: this op of it stands for the
-# wait on CUDA. Node -> (op, the how manieth call of it in one node counts).
-SIMULATED_BACKWARD: dict[str, tuple[str, int]] = {
-    "ProdBackward": ("aten::cumprod", 2),
-    "CumprodBackward": ("aten::scatter_", 1),
-}
+# Inside a simulation C++ takes, for tensor subclasses, a way through these backwards that does not wait: one op of it, which runs
+# once in each node, stands for the wait on CUDA.
+SIMULATED_BACKWARD: dict[str, str] = {"CumprodBackward": "aten::scatter_"}
 
 # Frames of torch that pass a call on and mean nothing of their own.
 TRANSPARENT: tuple[str, ...] = (

@@ -6,26 +6,33 @@ Ops that wait come from the table in `knowledge/syncs_table.py`; what no dispatc
 
 from __future__ import annotations
 
+import inspect
+import sys
 import threading
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
+
+import torch
 
 from devguard.knowledge.syncs import COPY_RULES, sync_ops, waits
 from devguard.knowledge.syncs_conditions import Call
 from devguard.knowledge.syncs_library import BACKWARD, SIMULATED_BACKWARD
 from devguard.knowledge.syncs_table import SyncOp
-from devguard.observe import scopes
-from devguard.observe.dispatch import Handlers, Op
+from devguard.observe import gpu_trace, scopes
+from devguard.observe.dispatch import DispatchMode, Handlers, Op
 from devguard.observe.entries import Entry
 from devguard.observe.frames import RawSite, raw_site
 from devguard.observe.recorder import Recorder
-from devguard.observe.syncs_entries import EntryWaits
+from devguard.observe.syncs_entries import COPYING, EntryWaits
 from devguard.observe.syncs_facts import SyncFact, SyncFacts
 from devguard.observe.syncs_names import name_of, optimizer_name, tensor_fact
-from devguard.observe.syncs_place import Stack, Verdict, autograd_node, group_key, judge
+from devguard.observe.syncs_place import Stack, Verdict, autograd_node, group_key, judge, judge_reported
 
 _MAX_NAMES = 4
+# PyTorch wraps the method for torch.compile's sake: the code that is on the stack is the wrapped one's.
+DISPATCH_CODE = inspect.unwrap(DispatchMode.__torch_dispatch__).__code__
 
 
 class Syncs:
@@ -41,18 +48,18 @@ class Syncs:
         self.backward: list[RawSite | None] = []  # the backward() calls that run, for the engine's own threads
         self.timed = bool(recorder.facts.devices) and not recorder.facts.simulated
         self.open = threading.local()  # the wait that is being timed
-        self.marks = 0
         self.entries = EntryWaits(self)
+        self.listener = recorder.shielded("syncs: CUDA's reports", self.reported)
+        self.register(handlers)
 
-    def start(self) -> None:
-        """Register for every op of the table and every entry point."""
-        handlers, shielded = self.handlers, self.recorder.shielded
+    def register(self, handlers: Handlers) -> None:
+        """Ask for every op of the table and every entry point."""
+        shielded = self.recorder.shielded
         before, after = shielded("syncs", self.before), shielded("syncs: time", self.after)
         for name, entries in sync_ops().items():
             if any(entry.rule not in COPY_RULES for entry in entries):
-                handlers.before[name].append(
-                    shielded("syncs", self.before_move) if name == "aten::_to_copy" else before
-                )
+                moves = name == "aten::_to_copy"
+                handlers.before[name].append(shielded("syncs", self.before_move) if moves else before)
                 if self.timed:
                     handlers.after[name].append(after)
         handlers.mixed_before.append(shielded("syncs: copies", self.before_copy))
@@ -60,12 +67,18 @@ class Syncs:
             handlers.entries_before[name].append(shielded("syncs: backward", self.backward_begins))
             handlers.entries[name].append(shielded("syncs: backward", self.backward_ends))
         if self.recorder.facts.simulated:
-            for op, _ in SIMULATED_BACKWARD.values():
+            for op in SIMULATED_BACKWARD.values():
                 handlers.before[op].append(shielded("syncs: simulated backward", self.before_simulated))
         self.entries.register(handlers)
 
+    def start(self) -> None:
+        """Listen to CUDA's own reports, where there is a CUDA device."""
+        if gpu_trace.wanted(self.recorder.facts.simulated):
+            gpu_trace.SUBSCRIPTION.add(self.listener)
+
     def stop(self) -> None:
-        """Nothing to give back: what listens belongs to the dispatch mode and to `Entries`."""
+        """Listen no more; all else belongs to the dispatch mode and to `Entries`."""
+        gpu_trace.SUBSCRIPTION.remove(self.listener)
 
     # -- ops ----------------------------------------------------------------------------------------------------------
 
@@ -100,13 +113,8 @@ class Syncs:
     def before_simulated(self, op: Op) -> None:
         """An op that stands for a wait which C++ does not make for a simulated tensor."""
         node = autograd_node()
-        known = SIMULATED_BACKWARD.get(node)
-        if known is None or known[0] != op.plan.name:
-            return
-        self.marks += 1
-        if self.marks % known[1] == 0:
-            stand_in = SyncOp("aten::_local_scalar_dense", "DG205", "library", hidden=BACKWARD[node][1])
-            self.wait(stand_in, 1, op)
+        if SIMULATED_BACKWARD.get(node) == op.plan.name:
+            self.wait(SyncOp("aten::_local_scalar_dense", "DG205", "library", hidden=BACKWARD[node][1]), 1, op)
 
     def wait(self, sync: SyncOp, times: int, op: Op) -> None:
         """The host will wait `times` times for what an op reads."""
@@ -129,6 +137,25 @@ class Syncs:
         """The op has run: the time since `before` is what the host was blocked for."""
         self.ended(op)
 
+    def reported(self, kind: str) -> None:
+        """CUDA says that the host waits now: news only where neither the table nor an entry point knows it."""
+        thread = self.recorder.thread
+        if not self.recorder.active or any("waits" in e.notes or e.name in COPYING for e in thread.intents):
+            return
+        frame: FrameType | None = sys._getframe(1)
+        name, known = running_op(frame)
+        if known:
+            return
+        stack = Stack(frame)
+        site = raw_site(frame) or (self.backward[-1] if self.backward else None)
+        key = (site, name, kind)
+        if key not in self.places:
+            verdict = judge_reported(kind, name, stack)
+            self.places[key] = self.fact_for(verdict, site, name or kind, None, "")
+        fact = self.places[key]
+        if fact is not None:
+            self.count(fact, None)
+
     # -- facts --------------------------------------------------------------------------------------------------------
 
     def first(
@@ -144,10 +171,11 @@ class Syncs:
                 verdict.rule, verdict.how, verdict.advice, verdict.library = "DG201", "state", "optimizer step", ""
             elif key:
                 verdict.hidden, verdict.advice = f"`{key}`", "optimizer lr" if key == "lr" else "optimizer"
-        if not name:
+        if not name and verdict.how != "backward":
             by_receiver = sync.kind in ("dynamic-shape", "host-copy", "library")
             name = name_of(self.recorder, subject, stack, verdict, by_receiver)
-        return self.fact_for(verdict, site, sync.op, subject, name, certain=sync.certainty == "sure")
+        certain = sync.certainty == "sure"
+        return self.fact_for(verdict, site, sync.op, subject if name else None, name, certain=certain)
 
     def fact_for(
         self, verdict: Verdict, site: RawSite | None, op: str, subject: Any, name: str, *, certain: bool = True
@@ -204,6 +232,20 @@ class Syncs:
         """The innermost backward is over."""
         if self.backward:
             self.backward.pop()
+
+
+def running_op(frame: FrameType | None) -> tuple[str, bool]:
+    """(name, does the table know that it waits) of the op that a dispatch mode of ours runs on this stack."""
+    codes = (DispatchMode.observed.__code__, DISPATCH_CODE)
+    while frame is not None:
+        if frame.f_code in codes:
+            local = frame.f_locals
+            func: Any = local.get("func")
+            if not isinstance(func, torch._ops.OpOverload):
+                return "", False
+            return func._schema.name, bool(waits(func, local.get("args") or (), local.get("kwargs") or {}))
+        frame = frame.f_back
+    return "", False
 
 
 def _nbytes(value: Any) -> int:

@@ -25,6 +25,10 @@ _SYNCHRONIZE = (
     "Event.synchronize",
     "cuda.empty_cache",
 )
+# What copies by itself, below every dispatch mode: a wait inside is the copy's.
+COPYING = frozenset(
+    {"torch.tensor", "torch.as_tensor", "torch.asarray", "Tensor.new_tensor", "torch.load", "torch.save"}
+)
 _MAKERS = ("torch.tensor", "torch.as_tensor", "torch.asarray", "Tensor.new_tensor")
 _LONGEST = 4096  # elements of a list that are looked at
 
@@ -71,11 +75,7 @@ class EntryWaits:
             self.met(entry, "list", scalars[0], times=times)
 
     def saved(self, entry: Entry) -> None:
-        """torch.save: what it pickles is told by `pickled`; a storage has no method to listen to."""
-        data = entry.args[0] if entry.args else entry.kwargs.get("obj")
-        storage = getattr(data, "_untyped_storage", data)
-        if isinstance(storage, torch.UntypedStorage) and storage.device.type != "cpu" and not _covered(entry):
-            self.met(entry, "pickle", None)
+        """torch.save: `pickled` tells what it saves, under this entry."""
 
     def pickled(self, entry: Entry) -> None:
         """Pickling copies the data to the host; copy.copy() asks for the same method and copies nothing."""

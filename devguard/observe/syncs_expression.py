@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import dis
+import linecache
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any
 
 from devguard.observe import names, source
-from devguard.observe.symbolize import position, statement_at
+from devguard.observe.symbolize import module_ast, position, statement_at
 
 _CASTS = frozenset({"float", "int", "bool", "complex", "round", "abs", "divmod", "pow", "hash"})
 _BUILTINS = frozenset({"max", "min", "sorted", "sum", "any", "all", "filter", "list", "tuple", "set"})
@@ -32,14 +33,23 @@ class Reading:
     callee: str
     subjects: tuple[ast.expr, ...]
     receiver: ast.expr | None = None
+    file: str = ""
+
+    def text(self, node: ast.expr) -> str:
+        """One of its expressions as it is written."""
+        return text_of(node, self.file)
 
 
 UNKNOWN = Reading("read", "", ())
 
 
-def text_of(node: ast.AST | None) -> str:
-    """The expression as one line, cut where it is very long."""
-    text = source.text_of(node)
+def text_of(node: ast.expr, filename: str = "") -> str:
+    """The expression as it is written, on one line and cut where it is very long."""
+    lines = linecache.getlines(filename)[node.lineno - 1 : node.end_lineno] if filename else []
+    if len(lines) == 1:  # columns count bytes
+        text = lines[0].encode()[node.col_offset : node.end_col_offset].decode(errors="replace")
+    else:
+        text = source.text_of(node)
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
 
 
@@ -101,11 +111,17 @@ def _of_node(node: ast.AST, jump: bool) -> Reading:
         return Reading("index", "", tuple(_flat([node.slice])), node.value)
     if isinstance(node, ast.JoinedStr):
         return Reading("format", "", tuple(v.value for v in node.values if isinstance(v, ast.FormattedValue)))
+    if (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mod)
+        and isinstance(node.left, (ast.Constant, ast.JoinedStr))
+    ):
+        return Reading("format", "", tuple(_flat([node.right])))
     if isinstance(node, ast.FormattedValue):
         return Reading("format", "", (node.value,))
     if isinstance(node, ast.Compare):
         how = "contains" if any(isinstance(op, (ast.In, ast.NotIn)) for op in node.ops) else "branch"
-        return Reading(how, "", (*node.comparators, node.left) if how == "contains" else (node,))
+        return Reading(how, "", tuple(_flat([*node.comparators, node.left])) if how == "contains" else (node,))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return Reading("branch", "", (node.operand,))
     if isinstance(node, (ast.If, ast.While, ast.Assert, ast.IfExp)):
@@ -135,12 +151,40 @@ def _from_statement(code: CodeType, lasti: int) -> Reading:
     return UNKNOWN
 
 
+def _node_in_file(code: CodeType, lasti: int) -> ast.expr | None:
+    """The expression at an instruction, searched in the whole file: for ``if x > 0: y = 1`` on one line."""
+    span, tree = position(code, lasti), module_ast(code.co_filename)
+    if span is None or span[2] < 0 or tree is None:
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr) and span == (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset):
+            return node
+    return None
+
+
+def _tested_operand(node: ast.BoolOp, code: CodeType, lasti: int) -> ast.expr | None:
+    """The operand of `a or b` that a jump tests: the instructions before it made its value."""
+    for back in range(1, 12):
+        made = source.node_at(code, lasti - 2 * back) if lasti >= 2 * back else None
+        for value in node.values:
+            if made is value or (isinstance(value, ast.UnaryOp) and made is value.operand):
+                return value
+    return None
+
+
 def reading_at(code: CodeType, lasti: int) -> Reading:
     """How the expression at an instruction reads a tensor."""
-    node = source.node_at(code, lasti)
+    return replace(_reading_at(code, lasti), file=code.co_filename)
+
+
+def _reading_at(code: CodeType, lasti: int) -> Reading:
+    node = source.node_at(code, lasti) or _node_in_file(code, lasti)
     if node is None:
         return _from_statement(code, lasti)
-    return _of_node(node, _is_jump(code, lasti))
+    jump = _is_jump(code, lasti)
+    if jump and isinstance(node, ast.BoolOp):
+        node = _tested_operand(node, code, lasti) or node
+    return _of_node(node, jump)
 
 
 def _step_in(value: Any, name: str) -> Any:

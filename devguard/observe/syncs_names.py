@@ -12,7 +12,7 @@ from devguard.observe import names
 from devguard.observe.facts import TensorFact
 from devguard.observe.origins import storage_key
 from devguard.observe.recorder import Recorder
-from devguard.observe.syncs_expression import Reading, is_path, text_of, value_of, variables
+from devguard.observe.syncs_expression import Reading, is_path, value_of, variables
 from devguard.observe.syncs_place import Stack, Verdict
 
 _Tensor = torch.Tensor
@@ -38,8 +38,28 @@ def expression_name(tensor: Any, reading: Reading, variable: Callable[[str], Any
     for same in (same_data, _shares) if loose else (same_data,):
         for node in _operands(reading):
             if is_path(node) and same(value_of(node, variable), tensor):
-                return text_of(node)
+                return reading.text(node)
+    for node in _operands(reading):
+        base = _behind_views(node)
+        if base is not node and is_path(base) and _shares(value_of(base, variable), tensor):
+            return reading.text(base)
     return ""
+
+
+_VIEWS = frozenset(
+    {"detach", "contiguous", "view", "reshape", "flatten", "squeeze", "unsqueeze", "float", "double", "to"}
+)
+
+
+def _behind_views(node: ast.expr) -> ast.expr:
+    """`loss` for ``loss.detach()`` and ``loss.data``: the same data under the user's own name."""
+    while True:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS:
+            node = node.func.value
+        elif isinstance(node, ast.Attribute) and node.attr in ("data", "T", "mT"):
+            node = node.value
+        else:
+            return node
 
 
 def _operands(reading: Reading) -> list[ast.expr]:
@@ -50,12 +70,12 @@ def _operands(reading: Reading) -> list[ast.expr]:
 def _computed(reading: Reading, variable: Callable[[str], Any], receiver_first: bool) -> str:
     """The text of the first operand that may be the tensor because it is computed on the spot: `natoms.sum()`."""
     subjects = list(reading.subjects)
-    if receiver_first and reading.receiver is not None:
-        subjects.insert(0, reading.receiver)
+    if reading.receiver is not None:
+        subjects.insert(0 if receiver_first else len(subjects), reading.receiver)
     for node in subjects:
         value = value_of(node, variable) if is_path(node) else None
         if value is None or isinstance(value, _Tensor):
-            return text_of(node)
+            return reading.text(node)
     return ""
 
 
@@ -89,7 +109,7 @@ def name_of(recorder: Recorder, tensor: Any, stack: Stack, verdict: Verdict, rec
     if not text and verdict.library:
         text = _library_name(tensor, stack, verdict, variable)
     if not text:
-        text = _computed(reading, variable, receiver_first or reading.how == "call")
+        text = _computed(reading, variable, receiver_first)
     if text and not text.startswith("self."):
         return text
     longer = names.name_of_object(tensor, user)

@@ -149,15 +149,27 @@ def judge_entry(how: str, entry: str, stack: Stack) -> Verdict:
     return Verdict(_ENTRY_RULES[how], how, called, library, advice=advice, reading=reading)
 
 
+def judge_reported(kind: str, op: str, stack: Stack) -> Verdict:
+    """The verdict on a wait that CUDA reported and nothing here knows."""
+    reading = reading_at(stack.user.f_code, stack.user.f_lasti) if stack.user is not None else UNKNOWN
+    found = library_sync(stack)
+    inner = stack.torch_frames[-1].f_code.co_name if stack.torch_frames else ""
+    library = found[0].name if found else reading.callee or inner or op.partition("::")[2] or "the call"
+    return Verdict(
+        "DG205", "library", reading.callee, library, f"CUDA reported a {kind} synchronization", reading=reading
+    )
+
+
 def _in_library(sync: SyncOp, entry: LibrarySync, frame: FrameType, reading: Reading) -> Verdict:
     if sync.op in GENERIC:
         rule, hidden, advice = entry.rule or sync.rule, entry.hidden or sync.hidden, entry.advice
     else:
         rule, hidden, advice = sync.rule, sync.hidden or entry.hidden, sync.advice or entry.advice
         rule = entry.rule if sync.kind == "dynamic-shape" and entry.rule == "DG203" else rule
-    return Verdict(
-        rule, "library", reading.callee, entry.name, hidden, advice, entry.note, entry.subject, reading, frame
-    )
+    subject = entry.subject if sync.op in GENERIC or sync.subject in ("self", "A", "info") else sync.subject
+    if entry.subject and sync.op.startswith("aten::_nested"):
+        subject = entry.subject
+    return Verdict(rule, "library", reading.callee, entry.name, hidden, advice, entry.note, subject, reading, frame)
 
 
 def _in_backward(sync: SyncOp, reading: Reading) -> Verdict | None:
@@ -165,12 +177,13 @@ def _in_backward(sync: SyncOp, reading: Reading) -> Verdict | None:
         return None  # a gradient on its way to a leaf on the host: an implicit copy
     if torch.is_anomaly_enabled() and sync.op in GENERIC:
         return Verdict("DG205", "backward", "backward", "detect_anomaly", "the test for NaN", "anomaly")
-    node = autograd_node()
+    node = autograd_node().lstrip("_")  # a Function written in Python may stand in for the one in C++
     if not node and sync.op not in GENERIC:
         return Verdict(sync.rule, "read", hidden=sync.hidden, advice=sync.advice, reading=reading)
     function, hidden = BACKWARD.get(node, (node.removesuffix("Backward") or "an op", sync.hidden))
     rule = "DG205" if node in BACKWARD or sync.op in GENERIC else sync.rule
-    return Verdict(rule, "backward", "backward", f"the backward of {function}", hidden, "backward", reading=reading)
+    library = f"the backward of {function}"
+    return Verdict(rule, "backward", "backward", library, hidden or "a value", "backward", reading=reading)
 
 
 def group_key(raw: RawSite | None, verdict: Verdict) -> Any:

@@ -32,7 +32,7 @@ _SCALAR = {
     "read": "the value of {x} is read",
 }
 _COPY = {
-    "print": "{x} is printed",
+    "print": "{x} is turned into text",
     "pickle": "{x} is pickled",
     "item": "{x} is copied to the host by .{called}()",
     "copy": "{x} is copied to the host by .{called}()",
@@ -52,7 +52,7 @@ def _finding(fact: SyncFact, facts: Facts) -> Finding:
     text = advice(fact.advice, fact.names[0] if fact.names else "", fact.called)
     return finding(
         fact.rule,
-        f"{_what(fact)}: the host waits for {_device(fact, facts)} each time",
+        f"{_what(fact)}; the host waits for {_device(fact, facts)} each time",
         op=fact.library or fact.op,
         level="note" if fact.note else cost_level(tally, facts),
         certainty=fact.certainty,
@@ -90,17 +90,16 @@ def _what(fact: SyncFact) -> str:
     names, called = _names(fact), fact.called or fact.library
     if fact.rule == "DG204":
         return f"{called}() is called"
-    if fact.library:
-        hidden = f": {fact.hidden}" if fact.hidden else ""
-        return f"{fact.library} reads {names} on the host{hidden}"
     if fact.rule == "DG203":
+        what = f"the result of {called}({names})" if called else f"what a mask takes from {names}"
         hidden = f" ({fact.hidden})" if fact.hidden else ""
-        by = f"{called}() of {names}" if called else f"indexing {names} with a mask"
-        return f"the size of {by} depends on the data{hidden}"
+        return f"the size of {what} depends on the data{hidden}"
     if fact.rule == "DG205":
-        return (
-            f"{called or fact.op.removeprefix('aten.')}() reads {names} on the host: {fact.hidden or 'a check inside'}"
-        )
+        by = fact.library or called or fact.op.removeprefix("aten.")
+        read = f"{names} on the host" if fact.names else "on the host"
+        return f"{by} reads {read}: {fact.hidden or 'a check inside'}"
+    if fact.library and fact.rule != "DG202":
+        return f"{fact.library} reads {names} on the host"
     words = _COPY if fact.rule == "DG202" else _SCALAR
     text = words.get(fact.how, words.get("copy", words.get("read", "")))
     return text.format(x=names, called=called)
