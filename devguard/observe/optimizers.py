@@ -151,11 +151,8 @@ class Optimizers:
     def op_failed(self, op: Op) -> None:
         """An op raised: was it an optimizer's, and does its state explain it?"""
         running = self.running()
-        if running:
-            optimizer = running[-1]
-            if self.state.check(self.of(optimizer), optimizer, op.frame) and op.site is not None:
-                self.facts.blamed.add(op.site)
-        elif self.state.check_holder(op, self.known) and op.site is not None:
+        explained = bool(running) and self.state.check(self.of(running[-1]), running[-1], op.frame)
+        if (explained or self.state.check_holder(op, self.known)) and op.site is not None:
             self.facts.blamed.add(op.site)
 
     def state_name(self, tensor: Any) -> str:

@@ -9,7 +9,7 @@ from devguard.observe.facts import TensorFact
 from devguard.observe.frames import RawSite
 from devguard.observe.tally import Tally
 
-StateStory = Literal["loaded", "eager", "moved state", "moved parameters", "made"]
+StateStory = Literal["loaded", "eager", "moved state", "moved parameters", "flags", "made"]
 HolderStory = Literal["replaced", "added", "another model", "not held"]
 
 
@@ -19,7 +19,8 @@ class StateFact:
 
     `key` is the entry (`momentum_buffer`), `count` how many such tensors there are, `others` the further entries of the same
     optimizer; `story` how they came to be there, `cause` the line that did it, `moved` where the
-    parameters moved last. `certain` says that it is wrong even if the step ends well; `held` that it lies outside `.state`."""
+    parameters moved last. `certain` says that it is wrong even if the step ends well; `held` that it lies outside `.state`,
+    in an object whose method was called at `caller`."""
 
     optimizer: str
     kind: str
@@ -34,6 +35,7 @@ class StateFact:
     moved: RawSite | None = None
     certain: bool = False
     held: bool = False
+    caller: RawSite | None = None
     tally: Tally = field(default_factory=Tally)
 
 

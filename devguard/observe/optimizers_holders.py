@@ -186,7 +186,7 @@ class Holders:
         if not rest:
             return
         if not holds_some and len(orphans) == len(mine) and _twins(everything, orphans):
-            self._add("another model", known, site, model, rest, self._parted(known, model, rest), None, True)
+            self._add("another model", known, site, model, rest, self._parted(known, model), None, True)
         elif holds_some:
             self._add("not held", known, site, model, rest, (), None, bool(dead))
 
@@ -203,16 +203,17 @@ class Holders:
                 break
         return found
 
-    def _parted(self, known: Known, model: Any, missing: list[Missing]) -> tuple[RawSite, ...]:
+    def _parted(self, known: Known, model: Any) -> tuple[RawSite, ...]:
         """Where a model and the parameters that its optimizer holds parted: the model was made or copied later, or its
         parameters were replaced by moved ones; else the optimizer was made from others."""
         construction = self.recorder.observers.get(Construction.name)
         made = construction.of(model) if isinstance(construction, Construction) else None
         if made is not None and made.tick > known.tick and made.site is not None:
             return (made.site,)
-        origin = self.recorder.origins.of(missing[0].param)
-        if origin is not None and origin.op.startswith("aten._to_copy") and origin.site is not None:
-            return (origin.site,)
+        moves: Any = getattr(self.recorder.observers.get("consistency"), "moves", None)
+        last = moves.of(model)[-1:] if moves is not None else []
+        if last and last[0].tick > known.tick and last[0].site is not None:
+            return (last[0].site,)
         return (known.made,) if known.made is not None else ()
 
     def _add(

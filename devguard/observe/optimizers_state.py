@@ -49,6 +49,9 @@ class StateCheck:
                     path = f"param_groups[{index}][{key!r}]"
                     self._add(wrong, known, optimizer, path, key, value, group["params"][0], frame)
         names = list(wrong)
+        if names == ["step"] and wrong["step"].story in ("moved parameters", "made"):
+            # The rest of the state is where it belongs: the flag was set, or loaded, when this was there already.
+            wrong["step"].story, wrong["step"].cause = "flags", known.made or wrong["step"].cause
         for key, fact in wrong.items():
             fact.others = [name for name in names if name != key]
             if (id(known), key) not in self.facts.state:
@@ -141,11 +144,20 @@ class StateCheck:
             self._add(wrong, known, owner, path, path, value, other, frame)
             for name, fact in wrong.items():
                 fact.held = True
-                fact.site = raw_site(frame)
+                fact.site, fact.caller = raw_site(frame), raw_site(frame.f_back)
+                if fact.story == "moved parameters" and _in_constructor(fact):
+                    fact.story, fact.cause = "eager", known.made
                 self.facts.state[id(owner), name] = fact
                 fact.tally.hit(self.recorder.steps.now, 0)
             return True
         return False
+
+
+def _in_constructor(fact: StateFact) -> bool:
+    """Was the tensor made while its holder was constructed?"""
+    origin = fact.tensor.origin
+    code = origin.site[0] if origin is not None and origin.site is not None else None
+    return code is not None and ".__init__" in getattr(code, "co_qualname", f".{code.co_name}")
 
 
 def is_optimizer_like(owner: Any) -> bool:

@@ -23,13 +23,17 @@ def users_code(raw: RawSite) -> tuple[CodeType, int]:
     return (raw[2], raw[3]) if len(raw) == 4 else (raw[0], raw[1])
 
 
-@functools.lru_cache(maxsize=4096)
 def node_at(code: CodeType, lasti: int) -> ast.AST | None:
     """The expression or statement that an instruction belongs to; None without source or columns (Python 3.10)."""
+    return _node_at(code.co_filename, code, lasti)  # equal functions of two files are equal as code objects
+
+
+@functools.lru_cache(maxsize=4096)
+def _node_at(filename: str, code: CodeType, lasti: int) -> ast.AST | None:
     span = position(code, lasti)
     if span is None or span[2] < 0:
         return None
-    statement = statement_at(code.co_filename, span[0])
+    statement = statement_at(filename, span[0])
     if statement is None:
         return None
     best: ast.AST | None = None

@@ -120,10 +120,13 @@ def site_of_node(filename: str, statement: ast.stmt, function: str) -> Site:
     return Site(filename, first, last, statement.col_offset, statement.end_col_offset or 0, function, text)
 
 
-@functools.lru_cache(maxsize=8192)
 def site_of(code: CodeType, lasti: int) -> Site:
     """The statement that an instruction belongs to. Never fails: a missing source gives an empty text."""
-    filename = code.co_filename
+    return _site_of(code.co_filename, code, lasti)  # equal functions of two files are equal as code objects
+
+
+@functools.lru_cache(maxsize=8192)
+def _site_of(filename: str, code: CodeType, lasti: int) -> Site:
     function = getattr(code, "co_qualname", code.co_name)
     span = position(code, lasti)
     if span is None:

@@ -74,6 +74,14 @@ def assignment_of(site: Site, name: str) -> ast.Assign | ast.AnnAssign | None:
     return None
 
 
+def only_assignment(site: Site, name: str) -> Site | None:
+    """The one statement of a site's file that assigns to `name`, wherever it is; None where there is none or several."""
+    tree = module_ast(site.file)
+    nodes = [n for n in ast.walk(tree) if isinstance(n, (ast.Assign, ast.AnnAssign))] if tree is not None else []
+    found = [n for n in nodes if name in target_texts(n)]
+    return site_of_node(found[0], site) if len(found) == 1 else None
+
+
 def site_of_node(node: ast.stmt, near: Site) -> Site:
     """The site of a statement in the file of another site."""
     tree = module_ast(near.file)

@@ -8,10 +8,12 @@ from typing import Any
 from devguard.observe.facts import Facts
 from devguard.observe.frames import RawSite
 from devguard.observe.optimizers_facts import HolderFact, OptimizerFacts, StateFact
+from devguard.observe.site import Site
 from devguard.observe.symbolize import users_line
 from devguard.rules.describe import history, place, project_code, tensor_ref
 from devguard.rules.engine import Check, finding
 from devguard.rules.finding import Finding, Fix
+from devguard.rules.lines import only_assignment
 
 _SHOWN = 3  # names listed before "and N more"
 
@@ -20,6 +22,7 @@ _HOW = {
     "eager": "{kind} made it when it was constructed, before the parameters moved",
     "moved state": "it was moved there apart from its parameters",
     "moved parameters": "the parameters were moved after it was made",
+    "flags": "it was made before the optimizer was capturable or fused",
     "made": "it was made there",
 }
 _FIX = {
@@ -27,6 +30,7 @@ _FIX = {
     "eager": "construct the optimizer after model.to({expected})",
     "moved state": "leave the state on its parameter's device ({expected}), or move it back before the step",
     "moved parameters": "move the model before the first optimizer.step(), or move the state along with it",
+    "flags": "set capturable or fused when the optimizer is constructed, or move state['step'] to {expected}",
     "made": "make it on its parameter's device: torch.zeros_like(param)",
 }
 
@@ -55,7 +59,7 @@ def _state_finding(fact: StateFact, facts: Facts) -> Finding:
         "DG106",
         message,
         op="optimizer.step",
-        cause=users_line(fact.cause),
+        cause=_state_line(fact),
         tensor=tensor_ref(fact.tensor, expected),
         history=history(fact.tensor.origin, facts),
         count=fact.tally.count,
@@ -64,6 +68,14 @@ def _state_finding(fact: StateFact, facts: Facts) -> Finding:
         fix=Fix(_FIX[fact.story].format(expected=_short(expected))),
         **place(fact.site),
     )
+
+
+def _state_line(fact: StateFact) -> Site | None:
+    """The line to change: for a wrapper of no optimizer class, the statement that gives it its name."""
+    caller = users_line(fact.caller)
+    if fact.held and fact.story == "eager" and fact.cause is None and caller is not None:
+        return only_assignment(caller, fact.optimizer) or users_line(fact.moved)
+    return users_line(fact.cause)
 
 
 def optimizer_orphan(facts: Facts) -> Iterator[Finding]:

@@ -1,0 +1,812 @@
+"""DG106, DG107 and DG112 over small programs, half of them correct."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.rules.programs import Program, check
+
+RULES = ("DG106", "DG107", "DG112")
+
+STATE = (
+    Program(
+        "adagrad before the move",
+        """
+        model = Net()
+        optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
+        model.to(device)
+        train(model, optimizer)
+        """,
+        "DG106",
+        "optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)",
+        "optimizer.state[...]['sum']",
+    ),
+    Program(
+        "adagrad after the move",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "adam before the move",
+        """
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        model.to(device)
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "momentum loaded before the move",
+        """
+        model = Net().to(device)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        train(model, opt)
+        saved = {"model": model.state_dict(), "opt": opt.state_dict()}
+        buffer = io.BytesIO()
+        torch.save(saved, buffer)
+        buffer.seek(0)
+        checkpoint = torch.load(buffer, map_location="cpu")
+        model = Net()
+        model.load_state_dict(checkpoint["model"])
+        opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        opt.load_state_dict(checkpoint["opt"])
+        model = model.to(device)
+        train(model, opt)
+        """,
+        "DG106",
+        'opt.load_state_dict(checkpoint["opt"])',
+        "opt.state[...]['momentum_buffer']",
+    ),
+    Program(
+        "momentum loaded after the move",
+        """
+        model = Net().to(device)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        train(model, opt)
+        checkpoint = copy.deepcopy(opt.state_dict())
+        model = Net().to(device)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        opt.load_state_dict(checkpoint)
+        train(model, opt)
+        """,
+    ),
+    Program(
+        "model moved after the first step",
+        """
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        train(model, optimizer, on="cpu")
+        model.to(device)
+        train(model, optimizer)
+        """,
+        "DG106",
+        "model.to(device)",
+        "optimizer.state[...]['exp_avg']",
+    ),
+    Program(
+        "model taken to the host for good",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.RMSprop(model.parameters(), lr=0.1)
+        train(model, optimizer)
+        torch.save(model.cpu().state_dict(), io.BytesIO())
+        train(model, optimizer, on="cpu")
+        """,
+        "DG106",
+        "torch.save(model.cpu().state_dict(), io.BytesIO())",
+        "optimizer.state[...]['square_avg']",
+    ),
+    Program(
+        "model taken to the host and back",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.RMSprop(model.parameters(), lr=0.1)
+        train(model, optimizer)
+        torch.save(model.cpu().state_dict(), io.BytesIO())
+        model.cuda()
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "state offloaded and forgotten",
+        """
+        def offload(optimizer):
+            for state in optimizer.state.values():
+                for key, value in state.items():
+                    if torch.is_tensor(value):
+                        state[key] = value.to("cpu")
+
+        model = Net().to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        train(model, optimizer)
+        offload(optimizer)
+        train(model, optimizer)
+        """,
+        "DG106",
+        'state[key] = value.to("cpu")',
+        "optimizer.state[...]['exp_avg']",
+    ),
+    Program(
+        "state offloaded and brought back",
+        """
+        def put(optimizer, device):
+            for state in optimizer.state.values():
+                for key, value in state.items():
+                    if torch.is_tensor(value) and key != "step":
+                        state[key] = value.to(device)
+
+        model = Net().to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        train(model, optimizer)
+        put(optimizer, "cpu")
+        put(optimizer, "cuda")
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "an optimizer that keeps its momentum on the host on purpose",
+        """
+        class HostMomentum(torch.optim.Optimizer):
+            def __init__(self, params, lr):
+                super().__init__(params, dict(lr=lr))
+
+            @torch.no_grad()
+            def step(self, closure=None):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        state = self.state[p]
+                        if "m" not in state:
+                            state["m"] = torch.zeros_like(p, device="cpu")
+                        m = state["m"].to(p.device).mul_(0.9).add_(p.grad)
+                        state["m"] = m.cpu()
+                        p.sub_(m, alpha=group["lr"])
+
+        model = Net().to(device)
+        train(model, HostMomentum(model.parameters(), lr=0.1), steps=3)
+        """,
+    ),
+    Program(
+        "an optimizer of its own with eager state",
+        """
+        class Lion(torch.optim.Optimizer):
+            def __init__(self, params, lr):
+                super().__init__(params, dict(lr=lr))
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        self.state[p]["ema"] = torch.zeros_like(p)
+
+            @torch.no_grad()
+            def step(self, closure=None):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        ema = self.state[p]["ema"]
+                        ema.mul_(0.9).add_(p.grad)
+                        p.sub_(ema.sign(), alpha=group["lr"])
+
+        model = Net()
+        lion = Lion(model.parameters(), lr=0.1)
+        model.cuda()
+        train(model, lion)
+        """,
+        "DG106",
+        "lion = Lion(model.parameters(), lr=0.1)",
+        "lion.state[...]['ema']",
+    ),
+    Program(
+        "slow weights beside the state",
+        """
+        class Lookahead(torch.optim.Optimizer):
+            def __init__(self, base, k=1):
+                self.base, self.k = base, k
+                super().__init__([p for g in base.param_groups for p in g["params"]], dict(lr=0.1))
+                self.slow = [[p.clone().detach() for p in g["params"]] for g in base.param_groups]
+
+            def step(self, closure=None):
+                self.base.step()
+                for group, slow in zip(self.base.param_groups, self.slow):
+                    for p, q in zip(group["params"], slow):
+                        q.add_(p.data - q, alpha=0.5)
+                        p.data.copy_(q)
+
+        model = Net()
+        optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))
+        model.to(device)
+        train(model, optimizer)
+        """,
+        "DG106",
+        "optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))",
+    ),
+    Program(
+        "slow weights of a plain wrapper",
+        """
+        class Lookahead:
+            def __init__(self, base):
+                self.base = base
+                self.param_groups = base.param_groups
+                self.slow = [[p.clone().detach() for p in g["params"]] for g in base.param_groups]
+
+            def zero_grad(self):
+                self.base.zero_grad()
+
+            def step(self):
+                self.base.step()
+                for group, slow in zip(self.param_groups, self.slow):
+                    for p, q in zip(group["params"], slow):
+                        q.add_(p.data - q, alpha=0.5)
+                        p.data.copy_(q)
+
+        model = Net()
+        optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))
+        model.to(device)
+        train(model, optimizer)
+        """,
+        "DG106",
+        "optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))",
+    ),
+    Program(
+        "two parameter groups on two devices",
+        """
+        a, b = nn.Linear(4, 4).to("cuda:0"), nn.Linear(4, 4).to("cuda:1")
+        optimizer = torch.optim.Adam([{"params": a.parameters()}, {"params": b.parameters()}], lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            b(a(torch.randn(2, 4, device="cuda:0")).to("cuda:1")).sum().backward()
+            optimizer.step()
+        """,
+        devices=2,
+    ),
+    Program(
+        "a capturable optimizer with its step on the host",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1, foreach=False)
+        train(model, optimizer)
+        for group in optimizer.param_groups:
+            group["capturable"] = True
+        train(model, optimizer)
+        """,
+        "DG106",
+        "optimizer = torch.optim.Adam(model.parameters(), lr=0.1, foreach=False)",
+        "optimizer.state[...]['step']",
+    ),
+    Program(
+        "a learning rate that is a tensor on the host",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1), foreach=False)
+        train(model, optimizer)
+        """,
+    ),
+)
+
+HOLDERS = (
+    Program(
+        "head replaced after the optimizer",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.head = nn.Linear(6, 5).to(device)
+        train(model, optimizer)
+        """,
+        "DG107",
+        "model.head = nn.Linear(6, 5).to(device)",
+        "head.weight",
+    ),
+    Program(
+        "head replaced before the optimizer",
+        """
+        model = Net().to(device)
+        model.head = nn.Linear(6, 5).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "head replaced and added to the optimizer",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.head = nn.Linear(6, 5).to(device)
+        optimizer.add_param_group({"params": model.head.parameters()})
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "the optimizer holds the old head alone",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
+        model.head = nn.Linear(6, 3).to(device)
+        train(model, optimizer)
+        """,
+        "DG107",
+        "model.head = nn.Linear(6, 3).to(device)",
+        "head.weight",
+    ),
+    Program(
+        "a table resized by a method",
+        """
+        class LM(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.wte = nn.Embedding(10, 4)
+                self.out = nn.Linear(4, 10)
+
+            def resize(self, n):
+                new = nn.Embedding(n, 4, device=self.wte.weight.device)
+                new.weight.data[: self.wte.num_embeddings] = self.wte.weight.data
+                self.wte = new
+
+            def forward(self, ids):
+                return self.out(self.wte(ids))
+
+        model = LM().to(device)
+        opt = torch.optim.Adam(model.parameters())
+        model.resize(12)
+        for _ in range(2):
+            opt.zero_grad()
+            model(torch.randint(0, 12, (3,), device=device)).sum().backward()
+            opt.step()
+        """,
+        "DG107",
+        "model.resize(12)",
+        "wte.weight",
+    ),
+    Program(
+        "a parameter replaced by a copy of its data",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.body.weight = nn.Parameter(model.body.weight.data.clone())
+        train(model, optimizer)
+        """,
+        "DG107",
+        "model.body.weight = nn.Parameter(model.body.weight.data.clone())",
+        "body.weight",
+    ),
+    Program(
+        "data exchanged in place",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.body.weight.data = torch.zeros_like(model.body.weight)
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "model made again after the optimizer",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model = Net().to(device)
+        train(model, optimizer)
+        """,
+        "DG107",
+        "model = Net().to(device)",
+    ),
+    Program(
+        "model copied after the optimizer",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        student = copy.deepcopy(model)
+        train(student, optimizer)
+        """,
+        "DG107",
+        "student = copy.deepcopy(model)",
+    ),
+    Program(
+        "optimizer of another copy",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(Net().to(device).parameters(), lr=0.1)
+        train(model, optimizer)
+        """,
+        "DG107",
+        "optimizer = torch.optim.SGD(Net().to(device).parameters(), lr=0.1)",
+    ),
+    Program(
+        "a layer added after the optimizer",
+        """
+        model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.append(nn.Linear(4, 2).to(device))
+        train(model, optimizer)
+        """,
+        "DG107",
+        "model.append(nn.Linear(4, 2).to(device))",
+        "2.weight",
+    ),
+    Program(
+        "weight norm after the optimizer",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.body = nn.utils.parametrizations.weight_norm(model.body)
+        train(model, optimizer)
+        """,
+        "DG107",
+        "model.body = nn.utils.parametrizations.weight_norm(model.body)",
+    ),
+    Program(
+        "weight norm before the optimizer",
+        """
+        model = Net().to(device)
+        model.body = nn.utils.parametrizations.weight_norm(model.body)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "the backbone gets gradients that nobody uses",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
+        train(model, optimizer)
+        """,
+        "DG107",
+        "optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)",
+        "body.weight",
+        level="note",
+    ),
+    Program(
+        "the backbone is frozen",
+        """
+        model = Net().to(device)
+        model.body.requires_grad_(False)
+        optimizer = torch.optim.SGD(filter(lambda p: p.requires_grad, model.parameters()), lr=0.1)
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "two optimizers of a GAN",
+        """
+        G, D = Net(4).to(device), Net(1).to(device)
+        opt_g = torch.optim.Adam(G.parameters(), lr=0.1)
+        opt_d = torch.optim.Adam(D.parameters(), lr=0.1)
+        for _ in range(2):
+            opt_g.zero_grad()
+            D(G(torch.randn(3, 4, device=device))).mean().backward()
+            opt_g.step()
+            opt_d.zero_grad()
+            (D(G(torch.randn(3, 4, device=device)).detach()) - D(torch.randn(3, 4, device=device))).mean().backward()
+            opt_d.step()
+        """,
+    ),
+    Program(
+        "an exponential moving average beside the model",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ema = copy.deepcopy(model).requires_grad_(False)
+        for _ in range(3):
+            train(model, optimizer, steps=1)
+            with torch.no_grad():
+                for slow, fast in zip(ema.parameters(), model.parameters()):
+                    slow.lerp_(fast, 0.1)
+            ema(torch.randn(1, 4, device=device))
+        """,
+    ),
+    Program(
+        "an image is optimized, not the model",
+        """
+        model = Net().to(device)
+        image = torch.randn(3, 4, device=device, requires_grad=True)
+        optimizer = torch.optim.Adam([image], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(image).sum().backward()
+            optimizer.step()
+        """,
+    ),
+    Program(
+        "phases with an optimizer each",
+        """
+        model = Net().to(device)
+        train(model, torch.optim.SGD(model.head.parameters(), lr=0.1))
+        train(model, torch.optim.SGD(model.parameters(), lr=0.01))
+        """,
+    ),
+    Program(
+        "a perceptual network that nobody trains",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        vgg = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 8)).to(device).eval()
+        for _ in range(3):
+            optimizer.zero_grad()
+            vgg(model(torch.randn(3, 4, device=device))).sum().backward()
+            optimizer.step()
+        """,
+    ),
+    Program(
+        "tied weights",
+        """
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.wte = nn.Embedding(10, 4)
+                self.out = nn.Linear(4, 10, bias=False)
+                self.out.weight = self.wte.weight
+
+            def forward(self, x):
+                return self.out(self.wte(x))
+
+        model = Tied().to(device)
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.randint(0, 10, (3,), device=device)).sum().backward()
+            optimizer.step()
+        """,
+    ),
+)
+
+LEAVES = (
+    Program(
+        "a parameter moved where it is made",
+        """
+        class Gate(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gate = nn.Parameter(torch.zeros(4)).to(device)
+                self.fc = nn.Linear(4, 2)
+
+            def forward(self, x):
+                return self.fc(x * self.gate)
+
+        model = Gate().to(device)
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        """,
+        "DG112",
+        "self.gate = nn.Parameter(torch.zeros(4)).to(device)",
+        "gate",
+    ),
+    Program(
+        "a parameter made on the device",
+        """
+        class Gate(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gate = nn.Parameter(torch.zeros(4, device=device))
+                self.fc = nn.Linear(4, 2)
+
+            def forward(self, x):
+                return self.fc(x * self.gate.to(x.device))
+
+        model = Gate().to(device)
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        """,
+    ),
+    Program(
+        "a parameter used through a moved copy",
+        """
+        class Scale(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(4))
+
+            def forward(self, x):
+                weight = self.weight.to(x.device)
+                return x * weight + F.linear(x, torch.eye(4, device=x.device) * self.weight.to(x.device))
+
+        model = Scale()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "an initialised parameter moved",
+        """
+        class Attention(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.init.xavier_uniform_(nn.Parameter(torch.empty(4, 1))).cuda()
+
+            def forward(self, x):
+                return x @ self.a
+
+        model = Attention()
+        (model(torch.randn(2, 4, device=device))).sum().backward()
+        """,
+        "DG112",
+        "self.a = nn.init.xavier_uniform_(nn.Parameter(torch.empty(4, 1))).cuda()",
+        "a",
+    ),
+    Program(
+        "an input leaf moved",
+        """
+        model = Net().to(device)
+        x = torch.randn(3, 4, requires_grad=True).to(device)
+        model(x).sum().backward()
+        print(x.grad)
+        """,
+        "DG112",
+        "x = torch.randn(3, 4, requires_grad=True).to(device)",
+        "x",
+    ),
+    Program(
+        "an input leaf made from a moved tensor",
+        """
+        model = Net().to(device)
+        x = torch.randn(3, 4).to(device).requires_grad_()
+        model(x).sum().backward()
+        assert x.grad is not None
+        """,
+    ),
+    Program(
+        "an input leaf replaced by its copy",
+        """
+        def saliency(model, x):
+            x.requires_grad_()
+            x = x.to(device)
+            model(x).sum().backward()
+            return x.grad
+
+        saliency(Net().to(device), torch.randn(3, 4))
+        """,
+        "DG112",
+        "x = x.to(device)",
+        "x",
+    ),
+    Program(
+        "a model moves its own inputs",
+        """
+        class Moving(Net):
+            def forward(self, x):
+                x = x.to(device)
+                return super().forward(x)
+
+        model = Moving().to(device)
+        x = torch.randn(3, 4, requires_grad=True)
+        model(x).sum().backward()
+        assert x.grad is not None
+        """,
+    ),
+    Program(
+        "the copy's gradient is retained",
+        """
+        model = Net().to(device)
+        x = torch.randn(3, 4, requires_grad=True).to(device)
+        x.retain_grad()
+        model(x).sum().backward()
+        assert x.grad is not None
+        """,
+    ),
+    Program(
+        "the copy's gradient is asked for",
+        """
+        model = Net().to(device)
+        x = torch.randn(3, 4, requires_grad=True).to(device)
+        (grad,) = torch.autograd.grad(model(x).sum(), x)
+        """,
+    ),
+    Program(
+        "the copy is read, the leaf too",
+        """
+        w = torch.randn(4, requires_grad=True)
+        w_gpu = w.cuda()
+        (w_gpu * 2).sum().backward()
+        print(w.grad)
+        """,
+    ),
+    Program(
+        "the copy's gradient is read",
+        """
+        w = torch.randn(4, requires_grad=True)
+        w_gpu = w.cuda()
+        (w_gpu * 2).sum().backward()
+        print(w_gpu.grad)
+        """,
+        "DG112",
+        "w_gpu = w.cuda()",
+        "w_gpu",
+    ),
+    Program(
+        "an optimizer refuses the copy",
+        """
+        w = nn.Parameter(torch.randn(4)).to(device)
+        optimizer = torch.optim.SGD([w], lr=0.1)
+        """,
+        "DG112",
+        "w = nn.Parameter(torch.randn(4)).to(device)",
+        "w",
+    ),
+    Program(
+        "a list of leaves moved",
+        """
+        params = [torch.randn(4, requires_grad=True) for _ in range(2)]
+        params = [p.to(device) for p in params]
+        sum((p * p).sum() for p in params).backward()
+        with torch.no_grad():
+            for p in params:
+                if p.grad is not None:
+                    p -= 0.1 * p.grad
+        """,
+        "DG112",
+        "params = [p.to(device) for p in params]",
+        "params",
+    ),
+    Program(
+        "a list of detached copies",
+        """
+        params = [torch.randn(4, requires_grad=True) for _ in range(2)]
+        params = [p.detach().to(device).requires_grad_() for p in params]
+        sum((p * p).sum() for p in params).backward()
+        with torch.no_grad():
+            for p in params:
+                p -= 0.1 * p.grad
+        """,
+    ),
+    Program(
+        "a parameter list made from moved parameters",
+        """
+        class Prompts(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.prompts = nn.ParameterList([nn.Parameter(torch.zeros(4)).to(device) for _ in range(2)])
+
+            def forward(self, x):
+                return sum(x * p for p in self.prompts)
+
+        model = Prompts()
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        """,
+    ),
+    Program(
+        "activations between two devices",
+        """
+        class Split(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = nn.Linear(4, 4).to("cuda:0"), nn.Linear(4, 2).to("cuda:1")
+
+            def forward(self, x):
+                return self.b(self.a(x).to("cuda:1"))
+
+        model = Split()
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        """,
+        devices=2,
+    ),
+    Program(
+        "a parameter assigned its own copy",
+        """
+        model = Net()
+        model.body.weight = model.body.weight.cuda()
+        """,
+        "DG112",
+        "model.body.weight = model.body.weight.cuda()",
+        "model.body.weight",
+    ),
+    Program(
+        "a weight rebound in a helper class",
+        """
+        class Linear:
+            def __init__(self):
+                self.w = torch.zeros(4, 1, requires_grad=True)
+                self.w = self.w.to(device)
+
+            def step(self):
+                if self.w.grad is not None:
+                    self.w.data -= 0.1 * self.w.grad
+
+        layer = Linear()
+        (torch.randn(3, 4, device=device) @ layer.w).sum().backward()
+        layer.step()
+        """,
+        "DG112",
+        "self.w = self.w.to(device)",
+        "w",
+    ),
+)
+
+
+@pytest.mark.parametrize("program", STATE + HOLDERS + LEAVES, ids=lambda program: program.name)
+def test_program(program: Program, tmp_path: Path) -> None:
+    check(program, tmp_path, RULES)
