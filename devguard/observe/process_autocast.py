@@ -5,6 +5,7 @@ The ops inside are looked at only the first few times that a place's autocast is
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -30,14 +31,22 @@ _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class _Region:
-    """An autocast that is entered and not left."""
+    """An autocast that is entered and not left; `looked_at` where the ops inside are counted."""
 
-    __slots__ = ("key", "ops", "use")
+    __slots__ = ("key", "looked_at", "ops", "use")
 
-    def __init__(self, key: int, use: AutocastUse) -> None:
+    def __init__(self, key: int, use: AutocastUse, looked_at: bool) -> None:
         self.key = key
         self.use = use
+        self.looked_at = looked_at
         self.ops = 0
+
+
+class _Open(threading.local):
+    """The regions that a thread is in, innermost last: autocast belongs to a thread."""
+
+    def __init__(self) -> None:
+        self.regions: list[_Region] = []
 
 
 class Autocast:
@@ -49,7 +58,8 @@ class Autocast:
         self.facts = facts
         self.patches = Patches()
         self.made: dict[int, RawSite | None] = {}
-        self.regions: list[_Region] = []
+        self.open = _Open()
+        self._looking = 0  # regions that are looked into, in all threads
         self._probe = recorder.shielded("autocast", self.product)
         self._note_made = recorder.shielded("autocast", self.constructed)
         self._note_entered = recorder.shielded("autocast", self.entered)
@@ -65,8 +75,8 @@ class Autocast:
     def stop(self) -> None:
         """Give them back."""
         self.patches.restore()
-        self.regions.clear()
-        self._listen()
+        self.open.regions.clear()
+        self._listen(-self._looking)
 
     def _wrapper(self, note: Callable[..., None], before: bool) -> Callable[..., Any]:
         recorder = self.recorder
@@ -101,22 +111,24 @@ class Autocast:
             use = self.facts.autocast[key] = AutocastUse(autocast.device, made, site)
         use.entered += 1
         use.tally.hit(self.recorder.steps.now, self.recorder.facts.warmup)
-        if use.entered <= _ENTRIES:
-            self.regions.append(_Region(id(autocast), use))
-            self._listen()
+        region = _Region(id(autocast), use, use.entered <= _ENTRIES)
+        self.open.regions.append(region)
+        self._listen(int(region.looked_at))
 
     def left(self, autocast: Any) -> None:
         """It is off again."""
-        key = id(autocast)
-        for index in range(len(self.regions) - 1, -1, -1):
-            if self.regions[index].key == key:
-                del self.regions[index]
-                self._listen()
+        regions = self.open.regions
+        for index in range(len(regions) - 1, -1, -1):
+            if regions[index].key == id(autocast):
+                self._listen(-int(regions.pop(index).looked_at))
                 break
 
-    def _listen(self) -> None:
+    def _listen(self, more: int) -> None:
+        if not more:
+            return
+        self._looking = max(self._looking + more, 0)
         others = tuple(handler for handler in self.handlers.every if handler is not self._probe)
-        self.handlers.every = (*others, self._probe) if self.regions else others
+        self.handlers.every = (*others, self._probe) if self._looking else others
 
     def product(self, op: Op) -> None:
         """An op runs inside: is it one that autocast is for, and on which device?"""
@@ -125,9 +137,11 @@ class Autocast:
         tensor = next((value for _, value in op.operands() if value.dtype in _NARROW), None)
         if tensor is None:
             return
-        device = tensor.device
-        covered = torch.is_autocast_enabled(device.type)
-        for region in self.regions:
+        device, regions = tensor.device, self.open.regions
+        covered = any(region.use.device == device.type for region in regions)
+        for region in regions:
+            if not region.looked_at:
+                continue
             region.ops += 1
             use = region.use
             if device.type == use.device:
@@ -136,6 +150,6 @@ class Autocast:
                 use.other += 1
                 if not use.other_device:
                     use.other_device, use.other_site = str(device), op.site
-        if self.regions[-1].ops > _OPS:
-            self.regions.clear()
-            self._listen()
+            if region.ops > _OPS:
+                region.looked_at = False
+                self._listen(-1)
