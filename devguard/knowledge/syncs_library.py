@@ -52,7 +52,7 @@ LIBRARY: tuple[LibrarySync, ...] = (
     LibrarySync("optim/lr_scheduler.py", name="the learning-rate scheduler", hidden="a learning rate", advice="lr"),
     LibrarySync("optim/adam", name="Adam", hidden="a value", advice="optimizer"),
     LibrarySync("optim/", name="the optimizer", hidden="a value", advice="optimizer"),
-    LibrarySync("amp/grad_scaler.py", "_maybe_opt_step", name="GradScaler.step", subject="",
+    LibrarySync("amp/grad_scaler.py", "_maybe_opt_step", name="GradScaler.step", subject="found_inf",
                 hidden="the flag whether a gradient is not finite", advice="grad scaler", note=True),
     LibrarySync("amp/grad_scaler.py", "get_scale", name="GradScaler.get_scale", hidden="the scale",
                 advice="grad scaler state"),

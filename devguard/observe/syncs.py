@@ -165,17 +165,26 @@ class Syncs:
         if verdict is None:
             return None
         name = ""
+        try:
+            name = self.named(sync, verdict, stack, subject)
+        except Exception as problem:  # a wait without a name is still a wait
+            self.recorder.fail("syncs: names", problem)
+        certain = sync.certainty == "sure"
+        return self.fact_for(verdict, site, sync.op, subject if name else None, name, certain=certain)
+
+    def named(self, sync: SyncOp, verdict: Verdict, stack: Stack, subject: Any) -> str:
+        """What is waited for; for an optimizer's own tensors it also decides what kind of wait it is."""
+        if verdict.how == "backward":
+            return ""
         if verdict.advice in ("optimizer", "lr"):
             name, key = optimizer_name(subject, stack)
             if key == "step":
                 verdict.rule, verdict.how, verdict.advice, verdict.library = "DG201", "state", "optimizer step", ""
             elif key:
                 verdict.hidden, verdict.advice = f"`{key}`", "optimizer lr" if key == "lr" else "optimizer"
-        if not name and verdict.how != "backward":
-            by_receiver = sync.kind in ("dynamic-shape", "host-copy", "library")
-            name = name_of(self.recorder, subject, stack, verdict, by_receiver)
-        certain = sync.certainty == "sure"
-        return self.fact_for(verdict, site, sync.op, subject if name else None, name, certain=certain)
+            if name:
+                return name
+        return name_of(self.recorder, subject, stack, verdict, sync.kind in ("dynamic-shape", "host-copy", "library"))
 
     def fact_for(
         self, verdict: Verdict, site: RawSite | None, op: str, subject: Any, name: str, *, certain: bool = True

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from devguard.knowledge.syncs_conditions import on_device
 from devguard.observe import names
 from devguard.observe.facts import TensorFact
 from devguard.observe.origins import storage_key
@@ -80,22 +81,35 @@ def _computed(reading: Reading, variable: Callable[[str], Any], receiver_first: 
 
 
 def optimizer_name(tensor: Any, stack: Stack) -> tuple[str, str]:
-    """(`opt.state[...]['step']`, `step`) of a tensor in an optimizer's state or groups; two empty strings for any other."""
+    """(`opt.state[...]['step']`, `step`) of a tensor in an optimizer's state or groups, or that is computed from a learning rate on the
+    device; two empty strings for any other."""
     for frame in stack.torch_frames:
-        owner = variables(frame)("self")
-        if not isinstance(owner, torch.optim.Optimizer):
-            continue
-        called = names.name_of_object(owner, stack.user) or "optimizer"
-        for state in owner.state.values():
-            if isinstance(state, dict):
-                for key, value in state.items():
-                    if value is tensor:
-                        return f"{called}.state[...][{key!r}]", str(key)
-        for index, group in enumerate(owner.param_groups):
-            for key, value in group.items():
-                if value is tensor:
-                    return f"{called}.param_groups[{index}][{key!r}]", str(key)
+        variable = variables(frame)
+        owner = variable("self")
+        if isinstance(owner, torch.optim.Optimizer):
+            called = names.name_of_object(owner, stack.user) or "optimizer"
+            return _in_optimizer(tensor, vars(owner), called) or (
+                ("lr", "lr") if on_device(variable("lr")) else ("", "")
+            )
     return "", ""
+
+
+def _in_optimizer(tensor: Any, own: dict[str, Any], called: str) -> tuple[str, str] | None:
+    """`own` are the optimizer's attributes: while it is constructed, there may be neither state nor groups."""
+    groups = list(enumerate(own.get("param_groups", ())))
+    for state in own.get("state", {}).values():
+        if isinstance(state, dict):
+            for key, value in state.items():
+                if value is tensor or _shares(value, tensor):
+                    return f"{called}.state[...][{key!r}]", str(key)
+    for index, group in groups:
+        for key, value in group.items():
+            if value is tensor or _shares(value, tensor):
+                return f"{called}.param_groups[{index}][{key!r}]", str(key)
+    for index, group in groups:
+        if on_device(group.get("lr")):
+            return f"{called}.param_groups[{index}]['lr']", "lr"
+    return None
 
 
 def name_of(recorder: Recorder, tensor: Any, stack: Stack, verdict: Verdict, receiver_first: bool) -> str:
@@ -108,11 +122,13 @@ def name_of(recorder: Recorder, tensor: Any, stack: Stack, verdict: Verdict, rec
     text = expression_name(tensor, reading, variable, loose=verdict.how == "library")
     if not text and verdict.library:
         text = _library_name(tensor, stack, verdict, variable)
-    if not text:
+    if not text and verdict.frame is None:
         text = _computed(reading, variable, receiver_first)
     if text and not text.startswith("self."):
         return text
     longer = names.name_of_object(tensor, user)
+    if verdict.frame is not None:
+        return longer or text
     return longer or text or names.name_of(tensor, user, recorder.origins.of(tensor))
 
 

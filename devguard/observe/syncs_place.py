@@ -78,12 +78,13 @@ def torch_path(code: CodeType) -> str:
 
 
 def library_sync(stack: Stack) -> tuple[LibrarySync, FrameType] | None:
-    """The table's entry for the innermost frame of PyTorch that has one."""
-    for frame in stack.torch_frames:
-        path = torch_path(frame.f_code)
-        for entry in LIBRARY:
-            if path.startswith(entry.file) and entry.function in ("", frame.f_code.co_name):
-                return entry, frame
+    """The table's entry for the frames of PyTorch: one that names a function goes before one for a whole file."""
+    for named in (True, False):
+        for frame in stack.torch_frames:
+            path, function = torch_path(frame.f_code), frame.f_code.co_name
+            for entry in LIBRARY:
+                if path.startswith(entry.file) and (entry.function == function if named else not entry.function):
+                    return entry, frame
     return None
 
 
