@@ -218,7 +218,8 @@ class Syncs:
         if scopes.active():
             if scopes.allowed(fact.rule) is not None:
                 return
-            scopes.check("sync", "d2h" if fact.rule == "DG202" else None, implicit, lambda: describe(fact))
+            asked = fact.how == "copy"  # .cpu(), .to("cpu"), .tolist(): the program said so
+            scopes.check("sync", "d2h" if fact.rule == "DG202" else None, implicit and not asked, lambda: describe(fact))
         recorder = self.recorder
         fact.tally.hit(recorder.steps.now, recorder.facts.warmup, nbytes, times)
         if self.timed:
