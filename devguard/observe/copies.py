@@ -36,6 +36,7 @@ from devguard.observe.tally import Tally
 _Tensor = torch.Tensor
 _UNASKED = ("DG301", "DG309", "DG307")
 _ASKED = ("DG302", "DG303", "DG306", "DG307", "DG308", "DG309")
+_BURST = 3  # ops between two copies of one go
 # Copies that somebody arranged: a guard on implicit copies leaves them alone.
 _ARRANGED = (SET_UP, OFFLOAD, BACKWARD, PRINT, SAVE)
 
@@ -227,6 +228,10 @@ class Copies:
             fact = self.facts.copies[key] = self._fact(copy, origin, pinned, blocking, mask)
         step = recorder.steps.now
         fact.tally.hit(step, recorder.facts.warmup, bytes_of(copy.data))
+        ops = recorder.facts.ops
+        if ops - fact.last_op > _BURST:
+            fact.bursts += 1
+        fact.last_op = ops
         if scopes.active() and scopes.level_of(direction, copy.implicit) == "log":
             fact.logged = True
         if seen and copy.purpose not in _ARRANGED:

@@ -68,6 +68,8 @@ class CopyFact:
     host_mask: bool = False  # a boolean mask on the host: copied without blocking
     logged: bool = False  # a guard(...="log") scope wants to hear of it
     fresh: int = 0  # copies of what was made in the same step by the same function
+    bursts: int = 0  # runs of copies with nothing else between them: a dict of tensors moved in one go is one
+    last_op: int = -100  # the number of the op that copied last
     again: int = 0  # copies of data that this place had copied shortly before, unchanged
     returned: int = 0  # copies of data that came from the target device
     from_loader: int = 0

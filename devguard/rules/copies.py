@@ -28,7 +28,7 @@ from devguard.rules.copies_findings import (
 from devguard.rules.copies_source import comes_back, made_by_factory
 from devguard.rules.engine import Check
 from devguard.rules.finding import Finding
-from devguard.rules.rates import cost_level
+from devguard.rules.rates import REPEATED, cost_level
 
 _INTENDED = (BACKWARD, OFFLOAD, SET_UP, PRINT, SAVE, SPLIT)
 _TINY = 64  # bytes: a copy between accelerators that PyTorch makes of a scalar is not worth a word
@@ -52,9 +52,9 @@ def _worth_saying(fact: CopyFact, facts: Facts) -> bool:
         return False
     if fact.logged:
         return True
-    if fact.tally.count < 2:
-        return False
-    return facts.steps <= facts.warmup or fact.tally.steps_hit > 1
+    if facts.steps <= facts.warmup:
+        return fact.bursts >= REPEATED
+    return fact.tally.steps_hit > 1
 
 
 def _judge(fact: CopyFact, facts: Facts, table: CopyFacts) -> Finding | None:
