@@ -10,6 +10,7 @@ from devguard.cli import baseline, config, diff, doctor, explain, report, run
 from devguard.cli._common import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, Command, UsageError, parser_for
 from devguard.options import OptionsError, nearest
 from devguard.report.json import ReportError
+from devguard.report.write import to_stderr, to_stdout
 
 _LISTED = (
     run.COMMAND,
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _carry_out(words)
     except (UsageError, OptionsError, ReportError) as problem:
-        print(f"devguard: error: {' '.join(str(problem).split())}", file=sys.stderr)
+        to_stderr(f"devguard: error: {' '.join(str(problem).split())}\n")
         return EXIT_USAGE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -39,10 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _carry_out(words: list[str]) -> int:
     first = words[0] if words else "--help"
     if first in ("-h", "--help"):
-        print(_help(), end="")
+        to_stdout(_help())
         return EXIT_OK
     if first in ("-V", "--version"):
-        print(f"devguard {__version__}")
+        to_stdout(f"devguard {__version__}\n")
         return EXIT_OK
     command = COMMANDS.get(first)
     if command is None:

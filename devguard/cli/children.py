@@ -6,6 +6,7 @@ folder. A forked process needs no orders; what it does is its parent's.
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import tempfile
@@ -22,7 +23,11 @@ class Children:
     """The private folder of one run. Use `close` when the run is over."""
 
     def __init__(self, options: Options) -> None:
-        self._folder = tempfile.mkdtemp(prefix="devguard-")
+        try:
+            self._folder = tempfile.mkdtemp(prefix="devguard-")
+        except OSError:  # nowhere to write: the program runs all the same, its children unwatched
+            self._folder = ""
+            return
         names = [name for name in KEYS if name not in _NOT_PASSED_ON]
         orders = [f"report=json:{self._folder}/%p.json", "quiet=1", to_text(options, names)]
         if options.baseline is not None and "," not in options.baseline:
@@ -34,15 +39,16 @@ class Children:
     def joined_with(self, own: Report) -> Report:
         """The program's own report together with those that its children have left."""
         parts: list[tuple[Report, int | None]] = []
-        for name in sorted(os.listdir(self._folder)):
+        for path in sorted(glob.glob(os.path.join(glob.escape(self._folder), "*.json"))) if self._folder else ():
             try:
-                report = load(os.path.join(self._folder, name))
-            except ReportError as problem:  # the process was killed while it wrote
-                own.not_seen.append(NotSeen(f"a child process: {problem}", 1))
+                report = load(path)
+            except ReportError as problem:
+                own.not_seen.append(NotSeen(f"what a child process did: {problem}", 1))
                 continue
             parts.append((report, report.rank))
         return combine(own, [(own, own.rank), *parts]) if parts else own
 
     def close(self) -> None:
         """Remove the folder."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from devguard.cli._common import EXIT_INTERRUPTED, UsageError
+from devguard.report.write import to_stderr
 from devguard.tracebacks import without_own_frames
 
 
@@ -184,10 +185,7 @@ def _exit_status(code: object) -> int:
         return 0
     if isinstance(code, int):
         return code & 0xFF
-    try:
-        print(code, file=sys.stderr)
-    except (OSError, ValueError, AttributeError):
-        pass
+    to_stderr(f"{code}\n")
     return 1
 
 
@@ -201,8 +199,7 @@ def _show(error: BaseException) -> None:
     except BaseException:
         sys.__excepthook__(type(error), error, error.__traceback__)
     if sys.version_info < (3, 11):  # tracebacks show notes from 3.11 on
-        for note in getattr(error, "__notes__", ()):
-            print(note, file=sys.stderr)
+        to_stderr("".join(f"{note}\n" for note in getattr(error, "__notes__", ())))
 
 
 def _flush() -> None:

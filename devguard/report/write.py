@@ -101,19 +101,24 @@ def to_stderr(text: str) -> None:
 
 
 def to_stdout(text: str) -> None:
-    """Text on stdout, whatever its encoding can show."""
-    _to(sys.stdout, text)
+    """Text on stdout, whatever its encoding can show; a reader that has gone away is no error."""
+    if not _to(sys.stdout, text) and sys.stdout is not None:
+        try:  # what is still buffered would fail again, loudly, when the interpreter ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (OSError, ValueError):
+            pass
 
 
-def _to(stream: TextIO | None, text: str) -> None:
+def _to(stream: TextIO | None, text: str) -> bool:
     if stream is None:
-        return
+        return False
     try:
         encoding = getattr(stream, "encoding", None) or "utf-8"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
     except (OSError, ValueError, LookupError):
-        pass
+        return False
+    return True
 
 
 def colored(color: str, stream: TextIO | None) -> bool:

@@ -244,3 +244,24 @@ def test_a_missing_import_inside_a_module_is_the_programs_own_error(tmp_path: Pa
     ran = devguard(tmp_path, "run", "-m", "pkg.prog")
     assert ran.status == 1
     assert "No module named 'missing_one'" in ran.err
+
+
+@pytest.mark.parametrize("source", ["print('x')", "1 / 0", "import sys; sys.exit('bye')"])
+def test_a_closed_stderr_changes_nothing_else(tmp_path: Path, source: str) -> None:
+    command = [sys.executable, "-m", "devguard", "run", "-c", source]
+    done = subprocess.run(["sh", "-c", '"$@" 2>&-', "sh", *command], cwd=tmp_path, capture_output=True, timeout=60)
+    plain = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (plain.returncode, plain.stdout, b"")
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    command = f"'{sys.executable}' -m devguard explain DG401 | true"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_without_a_place_for_temporary_files_the_program_runs(tmp_path: Path) -> None:
+    source = "import tempfile\ndef none(*a, **k): raise OSError(28, 'full')\n"
+    (tmp_path / "sitecustomize.py").write_text(source + "tempfile.mkdtemp = none\n")
+    ran = devguard(tmp_path, "run", "-c", "print('ran')", PYTHONPATH=f"{tmp_path}:{Path(__file__).parents[2]}")
+    assert (ran.status, ran.out, ran.err) == (0, "ran\n", SUMMARY)
