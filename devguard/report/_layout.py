@@ -174,7 +174,7 @@ def history_words(entry: HistoryEntry, folder: str) -> str:
     words = words.format(device=clean(entry.device))
     if entry.op:
         words += f" by {_op_words(clean(entry.op))}"
-    if entry.module:
+    if entry.module and entry.module not in entry.op:
         words += of_module.format(module=clean(entry.module))
     if entry.site is not None:
         words += f" at {place(entry.site, folder)}"
