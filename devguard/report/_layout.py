@@ -192,6 +192,32 @@ def line_to_change(finding: Finding) -> Site | None:
     return finding.cause or finding.called_from or finding.where
 
 
+_HERE = {"DG1": "it goes wrong here", "DG2": "the host waits here", "DG3": "the copy happens here"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A site of a finding and what to say about it; `change` marks the line to change."""
+
+    site: Site
+    label: str
+    change: bool
+
+
+def places(finding: Finding) -> list[Place]:
+    """The line to change first, then every other place of the finding, each once."""
+    candidates = (
+        (line_to_change(finding), "change this line"),
+        (finding.called_from, "called from here"),
+        (finding.where, _HERE.get(finding.rule[:3], "found here")),
+    )
+    found: list[Place] = []
+    for site, label in candidates:
+        if site is not None and not any(same_line(site, place.site) for place in found):
+            found.append(Place(site, label, not found))
+    return found
+
+
 def module_words(finding: Finding) -> str:
     """`encoder.layers.0 (Linear)`, or nothing."""
     path, kind = clean(finding.module), clean(finding.module_type)

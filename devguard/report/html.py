@@ -5,9 +5,8 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any
 
-from devguard.observe.site import Site
 from devguard.report import _layout as layout
-from devguard.report.model import Report
+from devguard.report.model import Report, Transfer
 from devguard.rules.finding import Finding
 
 
@@ -41,20 +40,13 @@ def _exception(report: Report) -> str:
 
 
 def _finding(finding: Finding, base: str) -> dict[str, Any]:
-    change = layout.line_to_change(finding)
-    spans = [_span(change, base, "change this line", True)] if change is not None else []
-    shown = [change]
-    for site, label in ((finding.called_from, "called from here"), (finding.where, "it shows here")):
-        if site is not None and not any(layout.same_line(site, other) for other in shown):
-            spans.append(_span(site, base, label, False))
-            shown.append(site)
     return {
         "rule": layout.clean(finding.rule),
         "name": layout.clean(finding.name),
         "level": finding.level,
         "likely": finding.certainty == "likely",
         "message": layout.clean(finding.message),
-        "spans": spans,
+        "spans": [_span(place, base) for place in layout.places(finding)],
         "fix": [layout.clean_source(line) for line in finding.fix.text.split("\n")] if finding.fix else [],
         "safe": finding.fix is not None and finding.fix.safe,
         "module": layout.module_words(finding),
@@ -65,16 +57,16 @@ def _finding(finding: Finding, base: str) -> dict[str, Any]:
     }
 
 
-def _span(site: Site, base: str, label: str, change: bool) -> dict[str, Any]:
+def _span(place: layout.Place, base: str) -> dict[str, Any]:
     return {
-        "place": layout.place(site, base) + layout.in_function(site),
-        "lines": [line for line in layout.span_of(site).lines if line[1].strip()],
-        "label": label,
-        "change": change,
+        "place": layout.place(place.site, base) + layout.in_function(place.site),
+        "lines": [line for line in layout.span_of(place.site).lines if line[1].strip()],
+        "label": place.label,
+        "change": place.change,
     }
 
 
-def _transfer(transfer: Any, base: str) -> dict[str, Any]:
+def _transfer(transfer: Transfer, base: str) -> dict[str, Any]:
     kinds = ("implicit", transfer.implicit), ("blocking", transfer.blocking), ("pinned", transfer.pinned)
     return {
         "place": layout.place(transfer.site, base) if transfer.site else "",

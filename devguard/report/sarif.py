@@ -74,7 +74,7 @@ def _invocation(report: Report) -> dict[str, Any]:
 
 
 def _result(finding: Finding, index: int, base: str) -> dict[str, Any]:
-    change = layout.line_to_change(finding)
+    places = layout.places(finding)
     result: dict[str, Any] = {
         "ruleId": _text(finding.rule),
         "ruleIndex": index,
@@ -84,17 +84,12 @@ def _result(finding: Finding, index: int, base: str) -> dict[str, Any]:
         "occurrenceCount": max(finding.count, 1),
         "properties": {"certainty": finding.certainty, "perStep": finding.per_step, "bytes": finding.bytes},
     }
-    if change is not None:
-        result["locations"] = [_location(change, base)]
-    related = [
-        (site, words)
-        for site, words in ((finding.called_from, "called from here"), (finding.where, "it shows here"))
-        if site is not None and not layout.same_line(site, change)
-    ]
-    if related:
+    if places:
+        result["locations"] = [_location(places[0].site, base)]
+    if places[1:]:
         result["relatedLocations"] = [
-            {"id": number, **_location(site, base), "message": {"text": words}}
-            for number, (site, words) in enumerate(related)
+            {"id": number, **_location(place.site, base), "message": {"text": place.label}}
+            for number, place in enumerate(places[1:])
         ]
     flow = _flow(finding, base)
     if flow:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from devguard.observe.site import Site
 from devguard.report import _layout as layout
 from devguard.report.model import Report
 from devguard.rules.finding import Finding
@@ -23,8 +21,6 @@ STYLES = {
     "gutter": "blue",
     "mild": "dim",
 }
-
-_HERE = {"DG1": "it goes wrong here", "DG2": "the host waits here", "DG3": "the copy happens here"}
 
 
 def render(report: Report, *, color: bool = False, folder: str | None = None) -> str:
@@ -56,35 +52,11 @@ def _report(report: Report, base: str) -> Iterator[list[Piece]]:
 # --- one finding ---
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A site to show: what to say about it, in which style, underlined by which mark."""
-
-    site: Site
-    label: str
-    style: str
-    mark: str
-
-
-def _places(finding: Finding) -> list[_Place]:
-    """The line to change first, then every other place of the finding, each once."""
-    candidates = (
-        (layout.line_to_change(finding), "change this line", finding.level, "^"),
-        (finding.called_from, "called from here", "gutter", "-"),
-        (finding.where, _HERE.get(finding.rule[:3], "found here"), "gutter", "-"),
-    )
-    places: list[_Place] = []
-    for site, label, style, mark in candidates:
-        if site is not None and not any(layout.same_line(site, place.site) for place in places):
-            places.append(_Place(site, label, style, mark))
-    return places
-
-
 def _finding(finding: Finding, base: str) -> list[Piece]:
-    places = _places(finding)
+    places = layout.places(finding)
     spans = [layout.span_of(place.site) for place in places]
     width = max([len(str(span.lines[-1][0])) for span in spans], default=0) + 1
-    shown = [_span(place, span, base, width) for place, span in zip(places, spans, strict=True)]
+    shown = [_span(place, span, base, width, finding.level) for place, span in zip(places, spans, strict=True)]
     out = _header(finding) + (shown[0] if shown else []) + _fix(finding, width)
     out += [piece for pieces in shown[1:] for piece in pieces]
     for name, words in _facts(finding, base):
@@ -108,17 +80,17 @@ def _header(finding: Finding) -> list[Piece]:
     ]
 
 
-def _span(place: _Place, span: layout.Span, base: str, width: int) -> list[Piece]:
-    site, mark, weight = place.site, place.mark, "strong" if place.mark == "^" else ""
-    where = f"{layout.place(site, base)}{layout.in_function(site)}"
+def _span(place: layout.Place, span: layout.Span, base: str, width: int, level: str) -> list[Piece]:
+    mark, style, weight = ("^", level, "strong") if place.change else ("-", "gutter", "")
+    where = f"{layout.place(place.site, base)}{layout.in_function(place.site)}"
     out: list[Piece] = [(f"{' ' * width}--> ", "gutter"), (where, weight)]
     if not any(text.strip() for _, text in span.lines):  # the source is not known
-        return [*out, (f"  {mark} {place.label}\n", place.style)]
+        return [*out, (f"  {mark} {place.label}\n", style)]
     out.append(("\n", ""))
     for number, text in span.lines:
         out += [(f"{number:>{width}} | ", "gutter"), (f"{text}\n", weight)]
     below = " " * span.start + mark * max(span.end - span.start, 1)
-    return [*out, (f"{' ' * width} | ", "gutter"), (f"{below} {place.label}\n", place.style)]
+    return [*out, (f"{' ' * width} | ", "gutter"), (f"{below} {place.label}\n", style)]
 
 
 def _fact(width: int, name: str, words: str, style: str = "") -> list[Piece]:
