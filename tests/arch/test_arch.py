@@ -105,7 +105,7 @@ def test_a_renderer_imports_no_other_renderer(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES + TESTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_functions_stay_small(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
-    limit = 420 if path in FILES else 600  # tests hold tables of programs
+    limit = 1200 if path.stem.endswith(("_table", "_programs")) else 420  # tables of programs are data
     assert source.count("\n") <= limit, "a file has one reason to change: split it by its reasons"
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and path in FILES:
