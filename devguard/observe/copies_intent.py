@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from types import CodeType, FrameType
 from typing import Any
 
@@ -70,17 +71,14 @@ def _serves(code: CodeType) -> bool:
 
 
 def caller_of(entry: Entry) -> FrameType | None:
-    """The frame that called the entry point: the first one outside devguard's own wrapping."""
+    """The frame that called the entry point: the first one outside devguard's own wrapping (another watch's, around this one)."""
     frame = entry.frame
-    while frame is not None and _wraps(frame.f_code):
+    while frame is not None and frame.f_code.co_filename in _WRAPPING:
         frame = frame.f_back
     return frame
 
 
-@functools.lru_cache(maxsize=1024)
-def _wraps(code: CodeType) -> bool:
-    path = code.co_filename.replace("\\", "/")
-    return path.endswith(("observe/entries.py", "wrapt/wrappers.py"))
+_WRAPPING = frozenset({Entry.__init__.__code__.co_filename, str(importlib.import_module("wrapt.wrappers").__file__)})
 
 
 def purpose_of(frame: FrameType | None) -> str:

@@ -46,6 +46,8 @@ class Discarded:
     def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
         self.recorder = recorder
         self.facts = recorder.facts.table(CopyFacts)
+        # By the code object's address, which the entry keeps from being used again: hashing a code object is slow.
+        self._verdicts: dict[int, tuple[CodeType, dict[int, _Verdict]]] = {}
         for method in _METHODS:
             handlers.entries[f"Tensor.{method}"].append(recorder.shielded(self.name, self._called))
 
@@ -54,9 +56,13 @@ class Discarded:
         if frame is None or entry.error is not None:
             return
         code = frame.f_code
-        if kind_of(code) == SKIPPED:
-            return
-        verdict = verdict_at(code, frame.f_lasti)
+        known = self._verdicts.get(id(code))
+        if known is None:
+            known = self._verdicts[id(code)] = (code, {})
+        verdict = known[1].get(frame.f_lasti)
+        if verdict is None:
+            verdict = _USED if kind_of(code) == SKIPPED else verdict_at(code, frame.f_lasti)
+            known[1][frame.f_lasti] = verdict
         if not verdict.how:
             return
         moved = not _same_device(entry.owner, entry.result)
@@ -103,7 +109,6 @@ def _popped(code: CodeType) -> frozenset[int]:
     return frozenset(found)
 
 
-@functools.lru_cache(maxsize=4096)
 def verdict_at(code: CodeType, lasti: int) -> _Verdict:
     """What becomes of the result of the call at an instruction."""
     popped = lasti in _popped(code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -113,5 +113,6 @@ def tensors_in(batch: Any) -> Iterator[tuple[Any, str]]:
         elif isinstance(value, (list, tuple)):
             todo.extend((inner, hidden, depth + 1) for inner in list(value)[:_TENSORS])
         elif type(value).__flags__ & 512 and isinstance(getattr(value, "__dict__", None), dict):
-            own = hidden or ("" if hasattr(type(value), "pin_memory") else type(value).__name__)
+            seen_by_pinning = isinstance(value, (Mapping, Sequence)) or hasattr(type(value), "pin_memory")
+            own = hidden or ("" if seen_by_pinning else type(value).__name__)
             todo.extend((inner, own, depth + 1) for inner in list(vars(value).values())[:_TENSORS])
