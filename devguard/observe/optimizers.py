@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from devguard.observe.construction import caller_of_init
 from devguard.observe.dispatch import Handlers, Op
-from devguard.observe.frames import raw_site
+from devguard.observe.frames import RawSite, raw_site
 from devguard.observe.optimizers_facts import OptimizerFacts
 from devguard.observe.optimizers_holders import Holders
 from devguard.observe.optimizers_known import Known
@@ -22,6 +22,7 @@ from devguard.observe.patching import Patches
 from devguard.observe.recorder import Recorder
 
 _Optimizer = torch.optim.Optimizer
+_MANY = 256  # optimizers, before those that are gone are forgotten
 
 
 class Optimizers:
@@ -45,12 +46,14 @@ class Optimizers:
         self._pre = shielded("optimizer state", self.before_step)
         self._post = shielded("optimizer steps", self.after_step)
         self._note_made = shielded("optimizer construction", self.made)
+        self._note_copied = shielded("optimizer construction", self.copied)
         self._note_loaded = shielded("optimizer loading", self.loaded)
         handlers.failed.append(shielded("failed optimizer steps", self.op_failed))
 
     def start(self) -> None:
         """Install the hooks."""
         self.patches.wrap(_Optimizer, "__init__", self._init)
+        self.patches.wrap(_Optimizer, "__setstate__", self._copied)
         self.patches.wrap(_Optimizer, "load_state_dict", self._load)
         self._hooks += [
             register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: self._pre(optimizer)),
@@ -84,6 +87,14 @@ class Optimizers:
         if self.recorder.active:
             self._note_made(optimizer, sys._getframe(1))
 
+    def _copied(
+        self, wrapped: Callable[..., Any], optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        result = wrapped(*args, **kwargs)
+        if self.recorder.active:
+            self._note_copied(optimizer, sys._getframe(1))
+        return result
+
     def _load(self, wrapped: Callable[..., Any], optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = wrapped(*args, **kwargs)
         if self.recorder.active:
@@ -93,9 +104,21 @@ class Optimizers:
     def made(self, optimizer: Any, frame: FrameType) -> None:
         """An optimizer was constructed."""
         self.recorder.steps.optimizer_made()
-        site = raw_site(caller_of_init(type(optimizer), frame))
-        self.known[id(optimizer)] = Known(optimizer, site, next(self.recorder.clock))
-        self.holders.optimizer_made(optimizer, frame)
+        known = self._remember(optimizer, raw_site(caller_of_init(type(optimizer), frame)))
+        self.holders.optimizer_made(known, optimizer, frame)
+
+    def copied(self, optimizer: Any, frame: FrameType) -> None:
+        """An optimizer came to be by a copy or from a file; load_state_dict of one that exists passes here too."""
+        known = self.known.get(id(optimizer))
+        if known is None or known.ref() is not optimizer:
+            self._remember(optimizer, raw_site(frame))
+
+    def _remember(self, optimizer: Any, site: RawSite | None) -> Known:
+        if len(self.known) >= _MANY:
+            for key in [key for key, known in self.known.items() if known.ref() is None]:
+                del self.known[key]
+        known = self.known[id(optimizer)] = Known(optimizer, site, next(self.recorder.clock))
+        return known
 
     def loaded(self, optimizer: Any, frame: FrameType) -> None:
         """State was loaded into an optimizer."""

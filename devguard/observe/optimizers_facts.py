@@ -10,7 +10,7 @@ from devguard.observe.frames import RawSite
 from devguard.observe.tally import Tally
 
 StateStory = Literal["loaded", "eager", "moved state", "moved parameters", "flags", "made"]
-HolderStory = Literal["replaced", "added", "another model", "not held"]
+HolderStory = Literal["replaced", "added", "unfrozen", "another model", "not held"]
 
 
 @dataclass(slots=True)

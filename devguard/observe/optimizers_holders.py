@@ -14,6 +14,7 @@ from torch.nn.modules import module as nn_module
 from devguard.observe.construction import Construction
 from devguard.observe.frames import PROJECT, RawSite, kind_of, raw_site
 from devguard.observe.module_stack import ModuleStack, registered
+from devguard.observe.names import namespaces
 from devguard.observe.optimizers_facts import HolderFact, HolderStory, OptimizerFacts
 from devguard.observe.optimizers_known import Known
 from devguard.observe.optimizers_state import tensor_fact
@@ -23,6 +24,7 @@ _CHAIN = 8  # project frames kept of a registration
 _LIMIT = 20_000  # registrations remembered
 _LOOKS = 4  # every step is looked at up to this one, then only steps whose number is a power of two
 _MODELS = 64
+_ATTRIBUTES = 200
 
 
 class Registered(NamedTuple):
@@ -31,6 +33,11 @@ class Registered(NamedTuple):
     tick: int
     chain: tuple[RawSite, ...]
     replaced: frozenset[int]
+
+    @property
+    def place(self) -> RawSite | None:
+        """The innermost of the project's positions."""
+        return self.chain[0] if self.chain else None
 
 
 class Missing(NamedTuple):
@@ -107,9 +114,13 @@ class Holders:
                 self.models[key] = weakref.ref(module)
                 self.changed = True
 
-    def optimizer_made(self, optimizer: Any, frame: FrameType) -> None:
-        """A new holder."""
+    def optimizer_made(self, known: Known, optimizer: Any, frame: FrameType) -> None:
+        """A new holder: which parameters of the models in sight did it leave out because they were frozen?"""
         self.changed = True
+        frozen: set[int] = set()
+        for module in _modules_in_sight(frame):
+            frozen.update(id(p) for _, p, _ in parameters(module) if not p.requires_grad)
+        known.frozen = frozenset(frozen)
 
     def stepped(self, known: Known, optimizer: Any, frame: FrameType) -> None:
         """A step is complete, gradients are still there."""
@@ -170,19 +181,25 @@ class Holders:
     ) -> None:
         dead = [p for p in orphans if p.grad is None]
         holds_some = any(id(m.param) in mine for m in everything)
-        late: dict[tuple[int, HolderStory], list[tuple[Missing, Registered]]] = {}
+        late: dict[tuple[RawSite | None, HolderStory], list[tuple[Missing, Registered]]] = {}
         rest: list[Missing] = []
+        thawed: list[Missing] = []
+        gone = {id(p) for p in orphans}
         for m in missing:
-            event = self.event_of(model, m.path, known.tick)
-            if event is not None and event.replaced & mine:
-                late.setdefault((event.tick, "replaced"), []).append((m, event))
+            event = self.event_of(model, m.path, known.tick, mine)
+            if event is not None and event.replaced & gone:
+                late.setdefault((event.place, "replaced"), []).append((m, event))
             elif event is not None and holds_some and m.owner.training:
-                late.setdefault((event.tick, "added"), []).append((m, event))
+                late.setdefault((event.place, "added"), []).append((m, event))
+            elif event is None and holds_some and id(m.param) in known.frozen:
+                thawed.append(m)
             else:
                 rest.append(m)
         for (_, story), group in late.items():
             stale = next((tuple(p.shape) for p in orphans if id(p) in group[0][1].replaced), None)
             self._add(story, known, site, model, [m for m, _ in group], group[0][1].chain, stale, bool(dead))
+        if thawed:
+            self._add("unfrozen", known, site, model, thawed, (), None, False)
         if not rest:
             return
         if not holds_some and len(orphans) == len(mine) and _twins(everything, orphans):
@@ -190,18 +207,21 @@ class Holders:
         elif holds_some:
             self._add("not held", known, site, model, rest, (), None, bool(dead))
 
-    def event_of(self, model: Any, path: str, since: int) -> Registered | None:
-        """The last registration on the way from a model to one of its parameters that is younger than an optimizer."""
-        found: Registered | None = None
+    def event_of(self, model: Any, path: str, since: int, mine: set[int]) -> Registered | None:
+        """The first registration on the way from a model to one of its parameters that is younger than an optimizer.
+
+        A wrapper around what the optimizer holds already (DistributedDataParallel, a trainer) adds nothing to the model."""
         at = model
         for name in path.split("."):
             event = self.events.get((id(at), name))
-            if event is not None and event.tick > since and (found is None or event.replaced or not found.replaced):
-                found = event
             at = (at.__dict__.get("_modules") or {}).get(name)
+            if event is not None and event.tick > since:
+                wraps = at is not None and any(id(p) in mine for _, p, _ in parameters(at))
+                if event.replaced or not wraps:
+                    return event
             if at is None:
                 break
-        return found
+        return None
 
     def _parted(self, known: Known, model: Any) -> tuple[RawSite, ...]:
         """Where a model and the parameters that its optimizer holds parted: the model was made or copied later, or its
@@ -256,6 +276,21 @@ def parameters(root: Any) -> Iterator[tuple[str, Any, Any]]:
         for name, param in list((module.__dict__.get("_parameters") or {}).items()):
             if param is not None:
                 yield f"{path}.{name}" if path else name, param, module
+
+
+def _modules_in_sight(frame: FrameType) -> list[Any]:
+    """The modules that the variables around a frame hold, themselves or as an attribute (`self.model`)."""
+    found: dict[int, Any] = {}
+    for space in namespaces(frame):
+        for _, value in space:
+            held = [value, *_attributes(value)]
+            found.update((id(item), item) for item in held if isinstance(item, torch.nn.Module))
+    return list(found.values())
+
+
+def _attributes(value: Any) -> list[Any]:
+    inner = getattr(value, "__dict__", None) if type(value).__module__ != "builtins" else None
+    return list(inner.values())[:_ATTRIBUTES] if type(inner) is dict else []
 
 
 def _trained(param: Any) -> bool:

@@ -13,7 +13,20 @@ from devguard.observe.names import name_of_object
 class Known:
     """One optimizer of the program: a weak reference and what happened to it."""
 
-    __slots__ = ("eager", "kind", "loaded", "loaded_at", "made", "name", "ref", "signature", "sites", "stepped", "tick")
+    __slots__ = (
+        "eager",
+        "frozen",
+        "kind",
+        "loaded",
+        "loaded_at",
+        "made",
+        "name",
+        "ref",
+        "signature",
+        "sites",
+        "stepped",
+        "tick",
+    )
 
     def __init__(self, optimizer: Any, made: RawSite | None, tick: int) -> None:
         self.ref = weakref.ref(optimizer)
@@ -24,6 +37,7 @@ class Known:
         self.loaded_at: RawSite | None = None
         self.loaded: frozenset[int] = frozenset()  # storages of the state that load_state_dict brought
         self.eager: frozenset[int] = frozenset()  # storages of the state that was there before the first step
+        self.frozen: frozenset[int] = frozenset()  # parameters in sight that wanted no gradient when it was made
         self.stepped = 0
         self.sites: set[RawSite] = set()  # where it is stepped from
         self.signature: Any = None

@@ -30,10 +30,11 @@ class Origin(NamedTuple):
 
 
 def storage_key(tensor: Any) -> int | None:
-    """What identifies a tensor's data: equal for all its views. None for tensors without a storage (sparse, nested, functional)."""
+    """What identifies a tensor's data: equal for all its views. None for tensors without a storage (sparse, nested, functional,
+    a lazy module's parameter)."""
     try:
         key: int = tensor.untyped_storage()._cdata
-    except (NotImplementedError, RuntimeError, AttributeError, TypeError):
+    except (NotImplementedError, RuntimeError, AttributeError, TypeError, ValueError):
         return None
     return key
 

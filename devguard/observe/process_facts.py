@@ -49,18 +49,22 @@ def _number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | Non
 
 @dataclass(slots=True)
 class RankUse:
-    """A process of a job chose or used the accelerator `index` of the `count` it can see. `failed` says that the call raised."""
+    """A process of a job chose or used the accelerator `index` of the `count` it can see. `failed` says that the call raised.
+
+    `ranks` is None only for DistributedDataParallel in a process that no launcher told its rank; `module_index` is the accelerator
+    of the module that it was given."""
 
     event: RankEvent
     index: int
     count: int
-    ranks: Ranks
+    ranks: Ranks | None
     site: RawSite | None
     cause: RawSite | None
     failed: bool = False
     tensor: TensorFact | None = None
     module: str = ""
     module_type: str = ""
+    module_index: int | None = None
     tally: Tally = field(default_factory=Tally)
 
 

@@ -21,6 +21,7 @@ from devguard.observe.process_models import parameters_of
 from devguard.observe.recorder import Recorder
 
 _LEAVES = 200  # tensors of a checkpoint that are looked at
+_STRAYS = 8
 _PREFIX = "devguard/device/"
 
 
@@ -54,7 +55,7 @@ class RankDevices:
     def _add(
         self,
         event: RankEvent,
-        ranks: Ranks,
+        ranks: Ranks | None,
         index: int,
         site: RawSite | None,
         cause: RawSite | None = None,
@@ -106,14 +107,14 @@ class RankDevices:
         """A model is wrapped for distributed training: device_ids names this rank's accelerator."""
         ranks = self._ranks()
         ids = kwargs.get("device_ids", args[1] if len(args) > 1 else None)
-        if ranks is None or not isinstance(ids, (list, tuple)) or len(ids) != 1:
-            return
-        index = _index(ids[0])
+        index = _index(ids[0]) if isinstance(ids, (list, tuple)) and len(ids) == 1 else None
         module = kwargs.get("module", args[0] if args else None)
         site = raw_site(frame)
-        if index is not None:
-            self._add("ddp", ranks, index, site)
-        if isinstance(module, torch.nn.Module):
+        if index is not None and isinstance(module, torch.nn.Module):
+            use = self._add("ddp", ranks, index, site)
+            devices = {parameter.get_device() for parameter in parameters_of(module)}
+            use.module_index = devices.pop() if len(devices) == 1 else None
+        if ranks is not None and isinstance(module, torch.nn.Module):
             self._model(ranks, module, site)
 
     def called(self, module: Any) -> None:
@@ -147,10 +148,9 @@ class RankDevices:
         ranks = self.facts.ranks
         if ranks is None or ranks.local == 0 or any(use.event == "stray" for use in self.facts.uses.values()):
             return
-        for origin in list(self.recorder.origins.table.values()):
-            if origin.device == 0 and origin.site is not None:
-                self._add("stray", ranks, 0, origin.site)
-                return
+        sites = {o.site for o in list(self.recorder.origins.table.values()) if o.device == 0 and o.site is not None}
+        for site in list(sites)[:_STRAYS]:
+            self._add("stray", ranks, 0, site)
 
     # -- other ranks --------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from devguard.rules.finding import Finding, Fix, Level
 from devguard.rules.lines import call_at, scope_at, statement_of, target_texts
 
 _MOVES = frozenset({"to", "cuda", "cpu", "contiguous", "float", "double", "half", "bfloat16"})
-_KEEPERS = frozenset({"append", "add", "insert", "extend", "setattr"})
+_KEEPERS = frozenset({"append", "add", "insert", "extend", "setattr", "register_parameter", "register_buffer"})
 _DISPLAYS = (
     ast.List,
     ast.Tuple,
@@ -51,7 +51,6 @@ class _Use:
     leaf: Origin
     name: str
     returned: bool
-    of_call: bool  # the leaf is an argument or a loop's variable: somebody else may hold it
 
 
 def lost_leaf(facts: Facts) -> Iterator[Finding]:
@@ -78,6 +77,11 @@ def _judge(fact: LeafFact, line: Site, facts: Facts) -> tuple[str, Level, str] |
     if _refused_by_module(line, facts):
         return use.name, "error", "its module refuses it as a parameter"
     scope = tree if use.name.startswith("self.") else scope_at(tree, line.line)
+    loop = _loop_over(scope, use.name, line.line)
+    if loop is not None:  # whatever the loop goes over still holds the leaf
+        if fact.parameter:
+            return None
+        scope = loop
     if use.name and _rescued(scope, use.name):
         return None
     unused = "its .grad stays None"
@@ -149,13 +153,13 @@ def _use_of(fact: LeafFact, line: Site) -> _Use | None:
         return None
     leaf = _spine_end(call.func.value)
     loop = _loop_source(leaf, call, parents)
-    name = _name_of(kept, parents)
+    name = _name_of(kept)
     returned = isinstance(kept, ast.Return)
     if not isinstance(leaf, (ast.Name, ast.Attribute, ast.Subscript)):
-        return _Use("temporary", name, returned, False) if _makes_leaf(leaf) else None
+        return _Use("temporary", name, returned) if _makes_leaf(leaf) else None
     text = ast.unparse(leaf)
     same = (loop or text) == name
-    return _Use("same name" if same else "other name", name, returned, loop is not None)
+    return _Use("same name" if same else "other name", name, returned)
 
 
 def _kept_by(call: ast.Call, parents: dict[ast.AST, ast.AST]) -> ast.AST | None:
@@ -185,9 +189,12 @@ def _kept_by(call: ast.Call, parents: dict[ast.AST, ast.AST]) -> ast.AST | None:
             return None
 
 
-def _name_of(kept: ast.AST, parents: dict[ast.AST, ast.AST]) -> str:
+def _name_of(kept: ast.AST) -> str:
     """The name under which the copy is kept."""
     if isinstance(kept, ast.Call):
+        named = [arg.value for arg in kept.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+        if named:  # setattr(self, "w", ...), self.register_parameter("w", ...)
+            return f"self.{named[0]}"
         return ast.unparse(kept.func.value) if isinstance(kept.func, ast.Attribute) else ""
     return next(iter(target_texts(kept)), "")
 
@@ -224,6 +231,15 @@ def _loop_source(leaf: ast.expr, call: ast.Call, parents: dict[ast.AST, ast.AST]
             if isinstance(leaf, ast.Name) and leaf.id in names:
                 return ast.unparse(part.iter)
         node = parents.get(node)
+    return None
+
+
+def _loop_over(scope: ast.AST, name: str, line: int) -> ast.For | None:
+    """The loop whose variable `name` is, where the line lies in it."""
+    for node in ast.walk(scope):
+        around = isinstance(node, ast.For) and node.lineno < line <= (node.end_lineno or line)
+        if around and name in {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}:  # type: ignore[attr-defined]
+            return node  # type: ignore[return-value]
     return None
 
 

@@ -101,13 +101,16 @@ def _orphan(fact: HolderFact, facts: Facts) -> Finding:
     elif fact.story == "added":
         message = f"{name}{many} came into the model after {optimizer} was constructed: it gets gradients, but no optimizer updates it"
         fix = f"construct {optimizer} after this line, or give it the new parameters with add_param_group"
+    elif fact.story == "unfrozen":
+        message = f"{name}{many} was frozen when {optimizer} was constructed and gets gradients now, but no optimizer updates it"
+        fix = f"give {optimizer} the parameters with add_param_group when they are unfrozen, or give it all of them at once"
     else:
         message = (
             f"{optimizer} holds the parameters of another copy of the model: {name}{many} gets gradients, "
             f"but no optimizer updates it"
         )
         fix = f"construct {optimizer} from the parameters of the model that is trained, after its last copy or replacement"
-    sure = fact.story != "added" or fact.dead
+    sure = fact.story in ("replaced", "another model") or (fact.story == "added" and fact.dead)
     return finding(
         "DG107",
         message,
@@ -152,12 +155,15 @@ def _common(fact: HolderFact, facts: Facts) -> dict[str, Any]:
 
 
 def _line_to_change(fact: HolderFact) -> RawSite | None:
-    """Where both happened in one function, the call there: the resize that came after the optimizer, not what it does inside."""
-    if fact.made is not None:
-        code = project_code(fact.made)
-        for site in fact.chain:
-            if site[0] is code:
-                return site
+    """Where both happened in one function, the call there: the resize that came after the optimizer, not what it does inside.
+
+    What a model does in its own forward is not to be changed at the call of the training loop."""
+    inner: list[str] = []
+    code = project_code(fact.made) if fact.made is not None else None
+    for site in fact.chain:
+        if site[0] is code and "forward" not in inner:
+            return site
+        inner.append(site[0].co_name)
     return fact.chain[0] if fact.chain else fact.made
 
 

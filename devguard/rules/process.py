@@ -13,7 +13,7 @@ from devguard.observe.symbolize import users_line
 from devguard.rules.describe import device_name, place, tensor_ref
 from devguard.rules.engine import Check, finding
 from devguard.rules.finding import Finding, Fix
-from devguard.rules.lines import device_line, literals, statement_of
+from devguard.rules.lines import device_arguments, device_line, literals, statement_of
 
 _FEW_CALLS = 3  # a program that never names an accelerator may run a model once or twice on the host for a look
 _SMALL = 0.01  # of the largest model's parameters: a helper
@@ -56,11 +56,16 @@ def rank_device(facts: Facts) -> Iterator[Finding]:
     told: set[int] = set()
     order = ("set_device", "ddp", "model", "load", "stray")
     for use in sorted(seen.uses.values(), key=lambda use: order.index(use.event)):
-        reason = why_wrong(use.index, use.ranks, use.count)
-        if reason is None or use.index in told:
+        reason = why_wrong(use.index, use.ranks, use.count) if use.ranks is not None else None
+        if reason is None and use.event == "ddp" and use.module_index not in (None, use.index) and not told:
+            told.add(use.module_index or 0)
+            yield _ddp_finding(use, facts)
+        if reason is None or use.ranks is None or use.index in told:
             continue
+        if use.event == "stray" and _names_it(users_line(use.cause), use.index):
+            continue  # a line that says `cuda:0` knows what it does
         told.add(use.index)
-        yield _rank_finding(use, reason, facts)
+        yield _rank_finding(use, use.ranks, reason, facts)
     for shared in seen.shared.values():
         if not told:
             yield _shared_finding(shared, facts)
@@ -70,10 +75,43 @@ def rank_device(facts: Facts) -> Iterator[Finding]:
             yield _ordinal_finding(ranks, facts.exception.site, facts)
 
 
-def _rank_finding(use: RankUse, reason: str, facts: Facts) -> Finding:
+def _names_it(line: Site | None, index: int) -> bool:
+    """Does a line, or the one that defines the device it uses, name the accelerator by its index?"""
+    statement = statement_of(line) if line is not None else None
+    if statement is None:
+        return True
+    defined = device_line(line)
+    for node in (statement, defined[1] if defined is not None else None):
+        if any(text.endswith(f":{index}") for text in literals(node)):
+            return True
+        for argument in device_arguments(node) if node is not None else []:
+            if isinstance(argument, ast.Constant) and argument.value == index and not isinstance(argument.value, bool):
+                return True
+    return False
+
+
+def _ddp_finding(use: RankUse, facts: Facts) -> Finding:
+    """DistributedDataParallel was given one accelerator, and a module on another."""
+    wanted, device = (
+        device_name(use.index, facts),
+        device_name(-1 if use.module_index is None else use.module_index, facts),
+    )
+    return finding(
+        "DG109",
+        f"DistributedDataParallel gets device_ids=[{use.index}], but its module is on {device}",
+        op="ddp",
+        cause=users_line(use.cause),
+        fix=Fix(
+            f'move the module first: model.to("{wanted}"), or torch.cuda.set_device({use.index}) before model.cuda()'
+        ),
+        **place(use.site),
+    )
+
+
+def _rank_finding(use: RankUse, ranks: Ranks, reason: str, facts: Facts) -> Finding:
     device = device_name(use.index, facts)
     did = _DID[use.event].format(device=device)
-    own = device_name(own_device(use.ranks, use.count), facts)
+    own = device_name(own_device(ranks, use.count), facts)
     line = users_line(use.cause)
     # A device in a variable is changed where the variable gets its value.
     defined = device_line(line) if use.event in ("model", "stray") else None
@@ -85,8 +123,7 @@ def _rank_finding(use: RankUse, reason: str, facts: Facts) -> Finding:
         fix = "torch.cuda.set_device(local_rank) first of all, with local_rank = int(os.environ['LOCAL_RANK'])"
     return finding(
         "DG109",
-        f"rank {use.ranks.rank} (local rank {use.ranks.local}) {did}: {reason}; its own is {own}",
-        level="note" if use.event == "stray" else "error",
+        f"rank {ranks.rank} (local rank {ranks.local}) {did}: {reason}; its own is {own}",
         op=use.event,
         cause=defined[0] if defined is not None else line,
         count=use.tally.count,
@@ -178,15 +215,12 @@ def _idle_finding(use: ModelUse, made: Site | None, facts: Facts) -> Finding | N
 
 
 def _asked_for_host(moved: Site) -> tuple[bool, Site]:
-    """Does the program say in so many words that it wants the CPU (``.cpu()``, ``.to("cpu")``, ``device = "cpu"``)? And the line
-    that decides."""
+    """Does the moving line say in so many words that it wants the CPU (``.cpu()``, ``.to("cpu")``)? And the line that decides."""
     statement = statement_of(moved)
     if "cpu" in literals(statement) or (statement is not None and ".cpu(" in ast.unparse(statement)):
         return True, moved
     defined = device_line(moved)
-    if defined is None:
-        return False, moved
-    return literals(defined[1]) == {"cpu"}, defined[0]
+    return False, moved if defined is None else defined[0]
 
 
 def _listed(devices: list[str]) -> str:

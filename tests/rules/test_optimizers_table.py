@@ -513,6 +513,169 @@ HOLDERS = (
         """,
     ),
     Program(
+        "weights assigned by load_state_dict",
+        """
+        model = Net().to(device)
+        saved = copy.deepcopy(model.state_dict())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.load_state_dict(saved, assign=True)
+        train(model, optimizer)
+        """,
+        "DG107",
+        "model.load_state_dict(saved, assign=True)",
+        "body.weight",
+    ),
+    Program(
+        "weights copied by load_state_dict",
+        """
+        model = Net().to(device)
+        saved = copy.deepcopy(model.state_dict())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.load_state_dict(saved)
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "adapters after the optimizer",
+        """
+        class Adapter(nn.Module):
+            def __init__(self, base):
+                super().__init__()
+                self.base = base.requires_grad_(False)
+                self.down = nn.Linear(4, 2, bias=False, device=device)
+                self.up = nn.Linear(2, 6, bias=False, device=device)
+
+            def forward(self, x):
+                return self.base(x) + self.up(self.down(x))
+
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.body = Adapter(model.body)
+        train(model, optimizer)
+        """,
+        "DG107",
+        "model.body = Adapter(model.body)",
+        "body.down.weight",
+    ),
+    Program(
+        "unfrozen after the optimizer",
+        """
+        model = Net().to(device)
+        model.body.requires_grad_(False)
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        train(model, optimizer)
+        model.body.requires_grad_(True)
+        train(model, optimizer)
+        """,
+        "DG107",
+        "optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)",
+        "body.weight",
+    ),
+    Program(
+        "unfrozen and given to the optimizer",
+        """
+        model = Net().to(device)
+        model.body.requires_grad_(False)
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        train(model, optimizer)
+        model.body.requires_grad_(True)
+        optimizer.add_param_group({"params": model.body.parameters()})
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "all parameters given, some of them frozen",
+        """
+        model = Net().to(device)
+        model.body.requires_grad_(False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, optimizer)
+        model.body.requires_grad_(True)
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "an optimizer copied without its model",
+        """
+        model = Net().to(device)
+        first = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = copy.deepcopy(first)
+        del first
+        train(model, optimizer)
+        """,
+        "DG107",
+        "optimizer = copy.deepcopy(first)",
+    ),
+    Program(
+        "a wrapper around the model after the optimizer",
+        """
+        class Wrapper(nn.Module):
+            def __init__(self, model):
+                super().__init__()
+                self.model = model
+
+            def forward(self, x):
+                return self.model(x)
+
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
+        train(Wrapper(model), optimizer)
+        """,
+    ),
+    Program(
+        "a head made before the optimizer and attached after it",
+        """
+        model = nn.Sequential(nn.Linear(4, 6), nn.ReLU()).to(device)
+        head = nn.Linear(6, 2).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.add_module("head", head)
+        train(model, optimizer)
+        """,
+        "DG107",
+        'model.add_module("head", head)',
+        "head.weight",
+    ),
+    Program(
+        "layers made in the first call",
+        """
+        class Late(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(4, 6)
+                self.head = None
+
+            def forward(self, x):
+                x = self.body(x)
+                if self.head is None:
+                    self.head = nn.Linear(x.shape[1], 2).to(x.device)
+                return self.head(x)
+
+        model = Late().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, optimizer)
+        """,
+        "DG107",
+        "self.head = nn.Linear(x.shape[1], 2).to(x.device)",
+        "head.weight",
+    ),
+    Program(
+        "a lazy module",
+        """
+        model = nn.Sequential(nn.LazyLinear(6), nn.ReLU(), nn.Linear(6, 2)).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, optimizer)
+        """,
+    ),
+    Program(
+        "batch norm converted after the optimizer",
+        """
+        model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        converted = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        train(nn.Sequential(converted[0], converted[2]), optimizer)
+        """,
+    ),
+    Program(
         "a perceptual network that nobody trains",
         """
         model = Net().to(device)
@@ -757,6 +920,90 @@ LEAVES = (
         model = Prompts()
         train(model, torch.optim.SGD(model.parameters(), lr=0.1))
         """,
+    ),
+    Program(
+        "a loop that moves a model's parameters in vain",
+        """
+        model = Net().to(device)
+        for p in model.parameters():
+            p = p.to("cpu")
+        model(torch.randn(3, 4, device=device)).sum().backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad
+        """,
+    ),
+    Program(
+        "each batch becomes a leaf and is moved then",
+        """
+        model = Net().to(device)
+        for x in [torch.randn(3, 4) for _ in range(2)]:
+            x.requires_grad = True
+            x = x.to(device)
+            model(x).sum().backward()
+            print(x.grad)
+        """,
+        "DG112",
+        "x = x.to(device)",
+        "x",
+    ),
+    Program(
+        "a perturbation moved after it became a leaf",
+        """
+        model = Net().to(device)
+        clean = torch.randn(3, 4)
+        delta = torch.zeros_like(clean, requires_grad=True).to(device)
+        model(clean.to(device) + delta).sum().backward()
+        delta = delta + 0.1 * delta.grad.sign()
+        """,
+        "DG112",
+        "delta = torch.zeros_like(clean, requires_grad=True).to(device)",
+        "delta",
+    ),
+    Program(
+        "a moved leaf registered as a parameter",
+        """
+        class Bias(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_parameter("bias", nn.Parameter(torch.zeros(4)).to(device))
+
+        Bias()
+        """,
+        "DG112",
+        'self.register_parameter("bias", nn.Parameter(torch.zeros(4)).to(device))',
+        "bias",
+    ),
+    Program(
+        "fast weights from autograd.grad",
+        """
+        weights = {"w": torch.randn(4, 2, requires_grad=True)}
+        fast = {name: value.to(device) for name, value in weights.items()}
+        loss = (torch.randn(3, 4, device=device) @ fast["w"]).sum()
+        grads = torch.autograd.grad(loss, list(fast.values()))
+        """,
+    ),
+    Program(
+        "a leaf only to switch gradients on",
+        """
+        model = Net().to(device).requires_grad_(False)
+        x = torch.randn(3, 4, requires_grad=True).to(device)
+        model(x).sum().backward()
+        """,
+    ),
+    Program(
+        "a temperature in a class that is no module",
+        """
+        class Agent:
+            def __init__(self):
+                self.log_alpha = torch.zeros(1, requires_grad=True).to(device)
+                self.optimizer = torch.optim.Adam([self.log_alpha], lr=1e-3)
+
+        Agent()
+        """,
+        "DG112",
+        "self.log_alpha = torch.zeros(1, requires_grad=True).to(device)",
+        "log_alpha",
     ),
     Program(
         "activations between two devices",

@@ -208,6 +208,31 @@ RANKS = (
         environment=SECOND,
     ),
     Program(
+        "a tensor on the default device before set_device",
+        """
+        torch.zeros(1).cuda()
+        local_rank = int(os.environ["LOCAL_RANK"])
+        torch.cuda.set_device(local_rank)
+        model = Net().cuda()
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        """,
+        "DG109",
+        "torch.zeros(1).cuda()",
+        devices=2,
+        environment=SECOND,
+    ),
+    Program(
+        "a result gathered on the first device on purpose",
+        """
+        local_rank = int(os.environ["LOCAL_RANK"])
+        torch.cuda.set_device(local_rank)
+        model = Net().cuda()
+        out = model(torch.randn(3, 4, device="cuda")).detach().to("cuda:0")
+        """,
+        devices=2,
+        environment=SECOND,
+    ),
+    Program(
         "a process that is no part of a job",
         """
         torch.cuda.set_device(1)
@@ -304,6 +329,16 @@ IDLE = (
         net(torch.randn(3, 4))
         """,
         prelude=False,
+    ),
+    Program(
+        "a device variable that was left on the host",
+        """
+        place = torch.device("cpu")
+        net = Net().to(place)
+        train(net, torch.optim.SGD(net.parameters(), lr=0.1), steps=4, on=place)
+        """,
+        "DG110",
+        'place = torch.device("cpu")',
     ),
     Program(
         "a helper on the host beside a model on the device",
