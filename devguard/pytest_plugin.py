@@ -99,9 +99,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse bad options before any test runs."""
+    """Refuse bad options before any test runs (a worker of pytest-xdist can't: there the test itself fails)."""
     session = config.stash[_session_key]
-    for item in items:
+    for item in [] if hasattr(config, "workerinput") else items:
         if session.wants(item):
             session.options_for(item)
 
@@ -122,7 +122,11 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
     if session.wants(item):
         from devguard._pytest_watch import ItemWatch
 
-        item.stash[_watch_key] = watch = ItemWatch(session.options_for(item))
+        try:
+            options = session.options_for(item)
+        except pytest.UsageError as problem:
+            pytest.fail(str(problem), pytrace=False)
+        item.stash[_watch_key] = watch = ItemWatch(options)
         watch.begin()
     return (yield)
 

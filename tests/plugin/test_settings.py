@@ -168,6 +168,14 @@ def test_bad_marker_is_a_usage_error_before_any_test(pytester: pytest.Pytester, 
     assert "test_it: @pytest.mark.devguard" in done.stderr.str()
 
 
+def test_bad_marker_under_xdist_fails_its_test(run_pytest: RunPytest) -> None:
+    tests = "import pytest\n\n@pytest.mark.devguard(fail_onn='error')\ndef test_it():\n    pass\n"
+    run = run_pytest({"test_it.py": tests}, "-n1")
+    assert run.status == 1
+    assert "unknown option 'fail_onn', did you mean fail_on?" in run.output
+    assert "INTERNALERROR" not in run.output
+
+
 def test_marker_is_registered(pytester: pytest.Pytester) -> None:
     done = pytester.runpytest_inprocess("--markers", "-p", "no:cacheprovider")
     done.stdout.fnmatch_lines(["@pytest.mark.devguard(fail_on=*"])
