@@ -232,7 +232,9 @@ def rank_words(ranks: list[int]) -> str:
             runs[-1][1] = rank
         else:
             runs.append([rank, rank])
-    words = [str(first) if first == last else f"{first} to {last}" for first, last in runs]
+    words = [
+        str(first) if first == last else f"{first}{' to' if last - first > 1 else ','} {last}" for first, last in runs
+    ]
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(words)
 
 
