@@ -207,6 +207,10 @@ class Watch:
             frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
             site = raw_site(frames[-1]) if frames else None
             recorder.facts.exception = ExceptionFact(type(error).__name__, str(error), site)
+            for observer in self._observers:
+                ended_by = getattr(observer, "ended_by", None)
+                if ended_by is not None:
+                    recorder.shielded(observer.name, ended_by)(error)
             self._final = None
             note = _note_for(self.report)
             if note:

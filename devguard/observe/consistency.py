@@ -18,17 +18,18 @@ from devguard.observe.consistency_facts import ConsistencyFacts, Mismatch, Move,
 from devguard.observe.consistency_locate import Locator
 from devguard.observe.consistency_survey import survey
 from devguard.observe.dispatch import Handlers, Op
-from devguard.observe.frames import RawSite, kind_of, raw_site
+from devguard.observe.frames import RawSite, kind_of, raw_site, user_frame
 from devguard.observe.moves import Moves
-from devguard.observe.names import name_of_object, search
+from devguard.observe.names import name_where, search
 from devguard.observe.origins import storage_key
 from devguard.observe.recorder import Recorder
 from devguard.observe.scan import Held, slots
 from devguard.observe.source import called_text, operand_values
-from devguard.observe.source_search import assignment_site
+from devguard.observe.source_search import assignment_site, iterated_name
 from devguard.observe.tally import Tally
 
 _Tensor = torch.Tensor
+_Generator = torch._C.Generator  # torch.Generator may be a stand-in
 _FRAMES = 24
 _MISMATCHES = 200  # different ones; a program that fails in more ways than that has been told enough
 
@@ -78,13 +79,17 @@ class Consistency:
         self._handled = (id(op.error), text)
         operands = op.operands()
         for argument, value in zip(op.func._schema.arguments, op.args, strict=False):
-            if isinstance(value, torch.Generator):
+            if isinstance(value, _Generator):
                 operands.append((argument.name, value))
-        operands.extend((name, value) for name, value in op.kwargs.items() if isinstance(value, torch.Generator))
+        operands.extend((name, value) for name, value in op.kwargs.items() if isinstance(value, _Generator))
         self.record(op.plan.short, operands, text, op.frame)
 
     def module_failed(self, module: Any, args: Any, kwargs: Any, error: BaseException) -> None:
         """An exception leaves a module: one that no op has shown?"""
+        self.raised(error)
+
+    def ended_by(self, error: BaseException) -> None:
+        """An exception ends the watched program."""
         self.raised(error)
 
     def raised(self, error: BaseException) -> None:
@@ -123,7 +128,7 @@ class Consistency:
         host = host_argument(text)
         found = [
             self._generator(name, value, locator, frame)
-            if isinstance(value, torch.Generator)
+            if isinstance(value, _Generator)
             else locator.operand(name, value)
             for name, value in operands
         ]
@@ -141,9 +146,12 @@ class Consistency:
         return mismatch
 
     def _generator(self, argument: str, generator: Any, locator: Locator, frame: FrameType | None) -> OperandFact:
-        name = name_of_object(generator, frame) or argument
-        fact = OperandFact(name, "generator", argument, str(generator.device), (), "")
-        fact.assigned = assignment_site(name, frame)
+        # A generator comes out of the dispatcher as another Python object.
+        data = getattr(generator, "_cdata", None)
+        name = name_where(lambda o: issubclass(type(o), _Generator) and getattr(o, "_cdata", None) == data, frame)
+        fact = OperandFact(name or argument, "generator", argument, str(generator.device), (), "")
+        # One that the program did not make is its loader's: `for batch in loader`.
+        fact.assigned = assignment_site(name or iterated_name(user_frame(frame)), frame)
         return fact
 
     # -- what a move leaves behind ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -10,16 +11,17 @@ import torch
 
 from devguard.observe.consistency_facts import Kind, ModuleFact, Move, OperandFact
 from devguard.observe.construction import Construction
-from devguard.observe.frames import LIBRARY, PROJECT, kind_of_file
+from devguard.observe.frames import LIBRARY, PROJECT, kind_of, kind_of_file
 from devguard.observe.module_stack import registered
 from devguard.observe.moves import Moves
-from devguard.observe.names import name_of, name_of_object, search
+from devguard.observe.names import children, is_value, name_of, name_of_object, scope_of, search
 from devguard.observe.origins import Origin, storage_key
 from devguard.observe.recorder import Recorder
 from devguard.observe.scan import Held, devices_of, joined, own_slots, slots, unregistered
 from devguard.observe.source_search import assignment_site, class_place
 
 _Tensor = torch.Tensor
+_MODULES = 60
 _CALL_FILE = registered.__code__.co_filename
 
 
@@ -50,6 +52,22 @@ class Call:
         self.module = module
         self.args = args
         self.kwargs = kwargs
+
+
+def modules_in_frames(frame: FrameType | None) -> list[Any]:
+    """The modules in the variables of the project's frames, and one attribute or entry deep in what these hold."""
+    found: list[Any] = []
+    while frame is not None and len(found) < _MODULES:
+        if kind_of(frame.f_code) == PROJECT:
+            for value in scope_of(frame).values():
+                if is_value(value) or issubclass(type(value), _Tensor):
+                    continue
+                near = [value]
+                if not issubclass(type(value), torch.nn.Module):
+                    near.extend(child for _, child in itertools.islice(children(value), 50))
+                found.extend(m for m in near if issubclass(type(m), torch.nn.Module) and not any(m is f for f in found))
+        frame = frame.f_back
+    return found
 
 
 def running_calls(frame: FrameType | None, stack: list[Any]) -> list[Call]:
@@ -121,7 +139,8 @@ class Locator:
 
     def _roots(self) -> Iterator[Any]:
         outermost = self.calls[-1].module if self.calls else None
-        for module in (self.root, outermost, *self.moves.moved(), *(call.module for call in self.calls)):
+        nearby = modules_in_frames(self.frame)
+        for module in (self.root, outermost, *self.moves.moved(), *(call.module for call in self.calls), *nearby):
             if module is not None and id(module) not in self._inside:
                 yield module
 

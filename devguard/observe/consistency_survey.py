@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from devguard.observe.consistency_facts import OperandFact
-from devguard.observe.consistency_locate import Locator, Place, is_loss
-from devguard.observe.frames import PROJECT, kind_of
-from devguard.observe.names import children, is_value, scope_of
+from devguard.observe.consistency_locate import Locator, Place, is_loss, modules_in_frames
+from devguard.observe.names import children, is_value
 from devguard.observe.origins import storage_key
 from devguard.observe.scan import own_slots
 
@@ -40,7 +39,9 @@ def survey(locator: Locator, known: list[Any], frame: FrameType | None) -> list[
     for place in locator.places:
         if id(place.root) in running:
             add(place.tensor, "", place)
-    for loss in _losses(frame):
+    for loss in modules_in_frames(frame):
+        if not is_loss(loss):
+            continue
         for slot in own_slots(loss):
             place = Place(
                 "parameter" if slot.is_parameter else "buffer", slot.path, slot.tensor, loss, "", loss, slot.name, False
@@ -61,23 +62,3 @@ def _tensors(roots: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
             seen.add(id(obj))
             todo.extend((path + suffix, child) for suffix, child in children(obj))
     return found
-
-
-def _losses(frame: FrameType | None) -> list[Any]:
-    """The losses in the variables of the project's frames, one attribute deep."""
-    found: list[Any] = []
-    while frame is not None:
-        if kind_of(frame.f_code) == PROJECT:
-            for value in scope_of(frame).values():
-                candidates = [value] if is_value(value) else [value, *(child for _, child in _first(value))]
-                found.extend(
-                    m
-                    for m in candidates
-                    if issubclass(type(m), torch.nn.Module) and is_loss(m) and not any(m is f for f in found)
-                )
-        frame = frame.f_back
-    return found
-
-
-def _first(value: Any) -> list[tuple[str, Any]]:
-    return [] if issubclass(type(value), (_Tensor, torch.nn.Module)) else list(children(value))[:50]

@@ -13,7 +13,7 @@ import itertools
 import sys
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -44,8 +44,9 @@ class Scope:
         optimized = bool(code.co_flags & 2)  # CO_NEWLOCALS: a function, not a module or a class body
         if not optimized or not _CLEARED:
             self.variables = dict(frame.f_locals)
-        elif "locals" not in code.co_names:
+        elif "locals" not in code.co_names or "@py_builtins" in code.co_names:
             # The snapshot belongs to the frame. A function that calls locals() may have given it away: left alone.
+            # (The calls that pytest writes into a test's assertions look at it and let it go.)
             snapshot = frame.f_locals
             self.variables = dict(snapshot)
             if frame.f_trace is None and sys.gettrace() is None:
@@ -112,6 +113,16 @@ def is_value(obj: Any) -> bool:
     return issubclass(type(obj), _LEAVES)
 
 
+def _fields(kind: type) -> tuple[str, ...]:
+    """The field names of a named tuple's class."""
+    if issubclass(kind, tuple) and kind is not tuple:
+        for cls in kind.__mro__:
+            fields = cls.__dict__.get("_fields")
+            if isinstance(fields, tuple):
+                return fields
+    return ()
+
+
 def children(obj: Any) -> Iterator[tuple[str, Any]]:
     """(how to get there from `obj`, object) of everything that a plain namespace inside `obj` holds."""
     kind = type(obj)
@@ -120,10 +131,10 @@ def children(obj: Any) -> Iterator[tuple[str, Any]]:
     if issubclass(kind, dict):
         yield from _entries(obj)
     elif issubclass(kind, (list, tuple)):
-        fields = kind.__dict__.get("_fields") if issubclass(kind, tuple) else None
+        fields = _fields(kind)
         items = tuple.__iter__(obj) if issubclass(kind, tuple) else list.__iter__(obj)
         for index, value in enumerate(itertools.islice(items, _ITEMS)):
-            yield f".{fields[index]}" if fields and index < len(fields) else f"[{index}]", value
+            yield f".{fields[index]}" if index < len(fields) else f"[{index}]", value
         if kind in (list, tuple):
             return
     elif issubclass(kind, collections.UserDict):
@@ -138,8 +149,10 @@ def children(obj: Any) -> Iterator[tuple[str, Any]]:
                 yield f".{name}", cell.cell_contents
             except ValueError:  # an empty cell
                 continue
-        for index, value in enumerate(obj.__defaults__ or ()):
-            yield f".__defaults__[{index}]", value
+        defaults = obj.__defaults__ or ()
+        given = obj.__code__.co_varnames[: obj.__code__.co_argcount]
+        for name, value in zip(given[len(given) - len(defaults) :], defaults, strict=False):
+            yield f".{name}", value
         return
     elif issubclass(kind, functools.partial):
         yield ".func", obj.func
@@ -241,6 +254,11 @@ def _find(spaces: list[list[tuple[str, Any]]], target: Any) -> str | None:
             if path is not None:
                 return path
     return None
+
+
+def name_where(matches: Callable[[Any], bool], frame: types.FrameType | None) -> str:
+    """The user's name for the first object that matches; empty where no variable leads to one."""
+    return _find(namespaces(frame), matches) or ""
 
 
 def name_of_object(obj: Any, frame: types.FrameType | None) -> str:

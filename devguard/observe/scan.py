@@ -81,6 +81,17 @@ def _is_container(obj: Any) -> bool:
     return issubclass(type(obj), (dict, list, tuple, set, frozenset, deque))
 
 
+def _of_class(kind: type) -> list[tuple[str, Any]]:
+    """Tensors and containers that a module's class holds for all its instances."""
+    found = []
+    for cls in kind.__mro__:
+        if not cls.__module__.startswith("torch."):
+            for name, value in list(cls.__dict__.items()):
+                if not name.startswith("__") and issubclass(type(value), (_Tensor, dict, list, tuple)):
+                    found.append((name, value))
+    return found
+
+
 def unregistered(root: Any) -> list[Held]:
     """Tensors and modules that the registered modules of `root` reach by plain attributes, containers and helper objects, each once."""
     inside = registered(root)
@@ -95,6 +106,7 @@ def unregistered(root: Any) -> list[Held]:
             name = suffix[1:]
             if name not in _SKIPPED_ATTRIBUTES and not is_value(value):
                 queue.append((name, name, value, 0, False))
+        queue.extend((name, name, value, 0, False) for name, value in _of_class(type(module)))
         while queue and budget:
             budget -= 1
             path, attribute, obj, depth, helper = queue.popleft()

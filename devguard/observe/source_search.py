@@ -11,7 +11,7 @@ from types import CodeType, FrameType
 from devguard.observe.frames import PROJECT, kind_of
 from devguard.observe.site import Site
 from devguard.observe.source import text_of
-from devguard.observe.symbolize import module_ast, site_of_node
+from devguard.observe.symbolize import module_ast, site_of_node, statement_at
 
 _GROWING = frozenset(
     ["append", "extend", "insert", "add", "update", "setdefault", "appendleft", "register_buffer", "register_parameter"]
@@ -147,3 +147,16 @@ def _assigns(statement: ast.Assign | ast.AnnAssign, name: str) -> bool:
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     flat = [e for t in targets for e in (t.elts if isinstance(t, (ast.Tuple, ast.List)) else [t])]
     return any(isinstance(target, ast.Name) and target.id == name for target in flat)
+
+
+def iterated_name(frame: FrameType | None) -> str:
+    """The variable that the running ``for`` statement loops over; empty where none does."""
+    if frame is None:
+        return ""
+    statement = statement_at(frame.f_code.co_filename, frame.f_lineno)
+    if not isinstance(statement, (ast.For, ast.AsyncFor)):
+        return ""
+    node = statement.iter
+    while isinstance(node, ast.Call) and node.args:  # enumerate(loader), tqdm(loader)
+        node = node.args[0]
+    return node.id if isinstance(node, ast.Name) else ""

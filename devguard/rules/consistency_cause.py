@@ -32,6 +32,8 @@ def cause_of(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> Site | N
     """The line to change for one odd operand; at the least the line that failed."""
     if odd.kind == "generator":
         found = _of_generator(odd, mismatch)
+    elif mismatch.wrong == "self":  # NumPy wants it where the line is
+        found = failing_line(mismatch)
     elif mismatch.wrong:
         found = _last_move(odd, mismatch)
     elif odd.kind in ("parameter", "buffer"):
@@ -61,6 +63,9 @@ def _of_registered(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> Si
         return failing_line(mismatch)
     if holder.moves and holder.moves[-1].target == odd.device:
         return line_of(holder.moves[-1].site, mismatch)
+    if holder.loss and not outermost.moves and odd.origin is not None and not _inside_class(odd.origin, holder):
+        given = earliest_copy(odd.origin)
+        return line_of(given.site, mismatch) if given is not None else None
     newest = odd.newest
     if newest is not None and newest.built is not None:
         return line_of(newest.built, mismatch)
@@ -68,6 +73,12 @@ def _of_registered(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> Si
     if origin is not None and origin.site is not None:
         return line_of(origin.site, mismatch)
     return line_of(outermost.built, mismatch)
+
+
+def _inside_class(origin: Origin, module: ModuleFact) -> bool:
+    """Was the data made by a method of the module's own class, and not given to it?"""
+    site = symbolize.where(origin.site)
+    return site is not None and site.function.startswith(_names(module) or ("\0",))
 
 
 def _kept_on_purpose(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> bool:
