@@ -13,6 +13,7 @@ from torch._C import DispatchKey, DispatchKeySet
 from torch._ops import OpOverload
 
 from devguard.simulate import kernels, refusals, state
+from devguard.simulate.composites import ABOVE, BELOW
 from devguard.simulate.random import SimGenerator
 from devguard.simulate.tensor import SimTensor, sync_metadata, wrap
 
@@ -52,7 +53,7 @@ class Plan:
     """What there is to know about one overload."""
 
     __slots__ = (
-        "aliases", "always", "composite", "device_at", "func", "generator", "host_results", "name", "own_kernel", "reshapes",
+        "above", "aliases", "always", "call", "composite", "device_at", "func", "generator", "host_results", "name", "own_kernel", "reshapes",
         "returns_args", "rule", "seeded", "single", "written",
     )  # fmt: skip
 
@@ -60,6 +61,7 @@ class Plan:
         schema = func._schema
         arguments = schema.arguments
         self.func = func
+        self.call: Callable[..., Any] = BELOW.get(schema.name, func)
         self.name = schema.name
         names = [a.name for a in arguments]
         written = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
@@ -76,7 +78,8 @@ class Plan:
         self.rule: refusals.Rule | None = None  # for operands on several devices: found when it is first needed
         self.always = refusals.always(func)
         self.own_kernel = _own_kernel(func)
-        key = torch._C.DispatchKey.CompositeImplicitAutograd
+        self.above = ABOVE.get(refusals.name_in_table(func))
+        key = DispatchKey.CompositeImplicitAutograd
         self.composite = func.has_kernel_for_dispatch_key(key) and not func.has_kernel_for_dispatch_key("CPU")
 
 
@@ -156,6 +159,8 @@ def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[st
         return func.redispatch(plan.own_kernel, *args, **(kwargs or {}))
     if plan.composite:
         # Reached whole only in inference mode: its parts are what CUDA would run and check.
+        if plan.above is not None:
+            return plan.above(*args, **(kwargs or {}))
         result = func.decompose(*args, **(kwargs or {}))
         if result is not NotImplemented:
             return result
@@ -206,7 +211,7 @@ def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[st
         result = _run_random(plan, hosts, host_kwargs, index)
     else:
         try:
-            result = func(*hosts, **host_kwargs)
+            result = plan.call(*hosts, **host_kwargs)
         except RuntimeError as problem:
             result = kernels.substitute(func, hosts, host_kwargs, problem)
             if result is NotImplemented:
@@ -262,12 +267,12 @@ def _run_random(plan: Plan, hosts: list[Any], host_kwargs: dict[str, Any], index
             host_kwargs["generator"] = generators[index]
         else:
             refusals.check_generator(SimGenerator.known(given), generators[index].device.type)
-        return plan.func(*hosts, **host_kwargs)
+        return plan.call(*hosts, **host_kwargs)
     host = torch.default_generator
     before = host.get_state()
     host.set_state(generators[index].get_state())
     try:
-        return plan.func(*hosts, **host_kwargs)
+        return plan.call(*hosts, **host_kwargs)
     finally:
         generators[index].set_state(host.get_state())
         host.set_state(before)

@@ -28,6 +28,17 @@ def install(devices: Devices, patches: Patches) -> None:
     _data(devices, patches)
     _construction(devices, patches)
     _copies(patches)
+    _uninitialized(patches)
+
+
+def _uninitialized(patches: Patches) -> None:
+    """Parameters of lazy modules allow a list of methods, by identity: the replaced ones belong to it as well."""
+    allowed = torch.nn.parameter.UninitializedTensorMixin._allowed_methods
+    names = {getattr(method, "__name__", "") for method in allowed}
+    added = [vars(torch.Tensor)[name] for name in names if name in vars(torch.Tensor)]
+    added = [method for method in added if method not in allowed]
+    allowed.extend(added)
+    patches.on_restore(lambda: [allowed.remove(method) for method in added])
 
 
 def _method(patches: Patches, name: str, make: Callable[[Any], Any]) -> None:
@@ -85,13 +96,16 @@ def _moves(devices: Devices, patches: Patches) -> None:
         if not copy and _same(self, index, device) and dtype in (None, self.dtype):
             if memory_format in (None, torch.preserve_format) or self.is_contiguous(memory_format=memory_format):
                 return self
-        return _aten._to_copy(  # type: ignore[no-any-return]
-            self,
-            dtype=None if dtype == self.dtype else dtype,
-            device=None if _same(self, index, device) else device,
-            non_blocking=non_blocking,
-            memory_format=memory_format,
-        )
+        options: dict[str, Any] = {"non_blocking": non_blocking, "copy": copy}
+        if dtype not in (None, self.dtype):
+            options["dtype"] = dtype
+        if not _same(self, index, device):
+            options["device"] = device
+        if memory_format is not None:
+            options["memory_format"] = memory_format
+        if "device" not in options and "dtype" not in options:
+            options["dtype"] = self.dtype
+        return original_to(self, **options)  # type: ignore[no-any-return]
 
     patches.set(torch.Tensor, "to", functools.wraps(original_to)(to))
 

@@ -102,13 +102,13 @@ def always(func: Any) -> Check | None:
     """What must be looked at in every call of `func` on simulated tensors, or None."""
     from devguard.simulate import refusals_composites as composites
 
-    check = composites.CHECKS.get(_name_in_table(func)) if func.namespace == "aten" else None
+    check = composites.CHECKS.get(name_in_table(func)) if func.namespace == "aten" else None
     if check is None:
         return None
     return lambda args, kwargs: check(composites.named(func, args, kwargs))
 
 
-def _name_in_table(func: Any) -> str:
+def name_in_table(func: Any) -> str:
     base = str(func._schema.name.partition("::")[2])
     return base if func._overloadname == "default" else f"{base}.{func._overloadname}"
 
@@ -133,7 +133,7 @@ _SPARSE_CPU_ONLY = frozenset({"_sparse_mm_reduce_impl", "_sparse_mm_reduce_impl_
 
 def missing_kernel(func: Any) -> None:
     """Raises NotImplementedError, as PyTorch does, for an op that has a kernel for the CPU and none for CUDA."""
-    name = _name_in_table(func)
+    name = name_in_table(func)
     missing = name in placement.table().cpu_only or name in _SPARSE_CPU_ONLY
     if func.namespace == "aten" and missing and name not in _INTERNAL:
         raise NotImplementedError(
@@ -154,7 +154,7 @@ def _rule_for(plan: Plan) -> Rule:
         return _first_of_any if namespace in ("c10d", "_c10d_functional") else iterator
     if plan.func._overloadname == "tensor_lr":
         return fused_step
-    row = placement.table().kernels.get(_name_in_table(plan.func))
+    row = placement.table().kernels.get(name_in_table(plan.func))
     if row is None or base.startswith("_foreach_"):
         key = next((k for k in _PARTS if plan.func.has_kernel_for_dispatch_key(k)), None)
         return iterator if key is None else _in_parts(key)

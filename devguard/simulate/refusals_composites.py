@@ -15,6 +15,7 @@ import torch
 from torch._C import DispatchKey
 
 from devguard.knowledge import placement
+from devguard.simulate.composites import ABOVE
 from devguard.simulate.devices import DeviceType
 from devguard.simulate.patches import Patches
 from devguard.simulate.refusals import flat, refuse, same_device
@@ -225,9 +226,12 @@ def _host_only(patches: Patches) -> None:
 
 def _checked(name: str, check: Check) -> Callable[..., Any]:
     func = overload(name)
+    above = ABOVE.get(name)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         check(named(func, args, kwargs))
+        if above is not None:
+            return above(*args, **kwargs)
         return func._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
     return kernel

@@ -17,7 +17,11 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from devguard.simulate.tensor import SimTensor, wrap
 
+# Where CUDA itself does otherwise than the CPU, in the words of its refusal or by the name of the entry.
+REFUSED_BY_CUDA = ("cudnn RNN backward can only be called in training mode",)
+OTHERWISE_ON_CUDA = ("linear_cross_entropy_chunked", "LinearCrossEntropyLoss")  # multiplies halves into float32
 # Results without defined values.
+NOT_ON_CUDA = {"sparse_mm_reduce"}  # although its table says so: the kernel is the CPU's alone
 UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
 
@@ -106,9 +110,11 @@ def outcome(entry: str, on_the_cpu: tuple[Any, Exception | None], on_the_device:
     (expected, refused), (got, failed) = on_the_cpu, on_the_device
     if refused is not None:
         return None if failed is not None else Difference(entry, f"accepts what the CPU refuses: {refused}"[:300])
+    if failed is not None and str(failed) in REFUSED_BY_CUDA:
+        return None
     if failed is not None:
         return Difference(entry, f"{type(failed).__name__}: {failed}"[:400])
-    found = differs(expected, got, values)
+    found = differs(expected, got, values and not any(name in entry for name in OTHERWISE_ON_CUDA))
     return Difference(entry, found) if found else None
 
 
@@ -124,6 +130,8 @@ def dtypes_of(op: Any) -> list[torch.dtype]:
 def entries() -> Iterator[tuple[str, Any, torch.dtype]]:
     """Every op of op_db with each of its dtypes."""
     for op in op_db:
+        if op.formatted_name in NOT_ON_CUDA:
+            continue
         for dtype in dtypes_of(op):
             yield f"{op.formatted_name}-{str(dtype).removeprefix('torch.')}", op, dtype
 
@@ -162,3 +170,101 @@ def _call(op: Any, sample: Any, inputs: Any, grad: bool) -> Any:
         return result
     seeds = [torch.ones_like(t) for t in outputs]
     return result, torch.autograd.grad(outputs, leaves, seeds, allow_unused=True)
+
+
+def module_entries() -> Iterator[tuple[str, Any, torch.dtype, bool]]:
+    """Every module of module_db, in training and in evaluation."""
+    from torch.testing._internal.common_modules import module_db
+
+    for info in module_db:
+        for training in (True, False) if info.train_and_eval_differ else (True,):
+            yield f"{info.name}-{'train' if training else 'eval'}", info, torch.float32, training
+
+
+def check_module(entry: str, info: Any, dtype: torch.dtype, training: bool) -> Difference | None:
+    """Forward, and the gradients of parameters and inputs, of every input of a module."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=training)
+        for i, given in enumerate(made):
+            if given.forward_input is None:
+                continue
+            results = []
+            for device in ("cpu", "cuda"):
+                results.append(run(lambda: _run_module(info, given, training, device)))  # noqa: B023
+            found = outcome(f"{entry}[{i}]", results[0], results[1])
+            if found:
+                return found
+    return None
+
+
+def _run_module(info: Any, given: Any, training: bool, device: str) -> Any:
+    args, kwargs = given.constructor_input.args, given.constructor_input.kwargs
+    module = info.module_cls(*copy.deepcopy(args), **{k: v for k, v in kwargs.items() if k != "device"})
+    module.train(training)
+    inputs = (given.forward_input.args, given.forward_input.kwargs)
+    if device == "cuda":
+        module.cuda()
+        inputs = on_device(inputs)
+    else:
+        inputs = tree_map(
+            lambda t: t.detach().requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t, inputs
+        )
+    torch.manual_seed(3)
+    result = module(*inputs[0], **inputs[1])
+    outputs = [t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor) and t.requires_grad]
+    leaves = [t for t in (*module.parameters(), *tree_flatten(inputs)[0])
+              if isinstance(t, torch.Tensor) and t.requires_grad and t.is_leaf]  # fmt: skip
+    if not outputs or not leaves:
+        return result
+    return result, torch.autograd.grad(outputs, leaves, [torch.ones_like(t) for t in outputs], allow_unused=True)
+
+
+def optimizer_entries() -> Iterator[tuple[str, Any, Any, dict[str, Any]]]:
+    """Every optimizer of optim_db with each of its configurations, foreach and not, fused where there is one."""
+    from torch.testing._internal.common_optimizers import optim_db
+
+    for info in optim_db:
+        for config in info.optim_inputs_func(device="cpu"):
+            kinds: list[dict[str, Any]] = [{}]
+            kinds += [{"foreach": False, **({"fused": False} if "fused" in info.supported_impls else {})}]
+            kinds += [{k: True} for k in ("foreach", "fused") if k in info.supported_impls]
+            for flags in kinds:
+                if flags.get("fused") and "cpu" not in info.supports_fused_on:
+                    continue
+                name = ",".join(f"{k}={v}" for k, v in flags.items()) or "default"
+                yield f"{info.optim_cls.__name__}-{config.desc}-{name}", info, config, flags
+
+
+def check_optimizer(entry: str, info: Any, config: Any, flags: dict[str, Any]) -> Difference | None:
+    """Parameters and state after three steps, on the CPU and on the device."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cpu = run(lambda: _run_optimizer(info, config, flags, "cpu"))
+        device = run(lambda: _run_optimizer(info, config, flags, "cuda"))
+        return outcome(entry, cpu, device)
+
+
+def _run_optimizer(info: Any, config: Any, flags: dict[str, Any], device: str) -> Any:
+    torch.manual_seed(5)
+    params = [torch.nn.Parameter(torch.randn(shape)) for shape in ((3, 4), (4,), (2, 3, 2))]
+    values = [torch.randn_like(p) for p in params]
+    if info.optim_cls.__name__ == "Muon":
+        params, values = params[:1], values[:1]
+    if device == "cuda":
+        params, values = on_device(params), on_device(values)
+        params = [torch.nn.Parameter(p) for p in params]
+    kwargs = {**copy.deepcopy(config.kwargs), **flags}
+    optimizer = info.optim_cls(params, **kwargs)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = sum(((p - v) ** 2).sum() for p, v in zip(params, values))
+        assert isinstance(loss, torch.Tensor)
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    state = [v for p in params for _, v in sorted(optimizer.state[p].items()) if isinstance(v, torch.Tensor) and v.dim()]
+    return params, state
