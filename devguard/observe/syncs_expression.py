@@ -167,6 +167,10 @@ def _tested_operand(node: ast.BoolOp, code: CodeType, lasti: int) -> ast.expr | 
     for back in range(1, 12):
         made = source.node_at(code, lasti - 2 * back) if lasti >= 2 * back else None
         for value in node.values:
+            if isinstance(value, ast.BoolOp):
+                inner = _tested_operand(value, code, lasti)
+                if inner is not None:
+                    return inner
             if made is value or (isinstance(value, ast.UnaryOp) and made is value.operand):
                 return value
     return None
@@ -182,6 +186,8 @@ def _reading_at(code: CodeType, lasti: int) -> Reading:
     if node is None:
         return _from_statement(code, lasti)
     jump = _is_jump(code, lasti)
+    if jump and isinstance(node, (ast.If, ast.While, ast.Assert, ast.IfExp)):
+        node = node.test
     if jump and isinstance(node, ast.BoolOp):
         node = _tested_operand(node, code, lasti) or node
     return _of_node(node, jump)
