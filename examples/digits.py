@@ -188,8 +188,8 @@ def plain(loaders, epochs, checkpoint):
 
 def balanced(loaders, epochs, checkpoint):
     labels = torch.cat([labels for _, labels in loaders[1]])
-    weight = len(labels) / (CLASSES * torch.bincount(labels, minlength=CLASSES))
-    criterion = FocalLoss(weight).to(DEVICE)
+    counts = torch.bincount(labels, minlength=CLASSES)
+    criterion = FocalLoss(len(labels) / (CLASSES * counts)).to(DEVICE)
     model = ConvNet().to(DEVICE)
     return train("balanced", model, make_optimizer(model), criterion, loaders, epochs)
 

@@ -188,8 +188,7 @@ def plain(loaders, epochs, checkpoint):
 def balanced(loaders, epochs, checkpoint):
     labels = torch.cat([labels for _, labels in loaders[1]])
     counts = torch.bincount(labels, minlength=CLASSES)
-    weight = len(labels) / (CLASSES * counts)
-    criterion = FocalLoss(weight)  # planted: DG105 the class weights stay on the CPU
+    criterion = FocalLoss(len(labels) / (CLASSES * counts))  # planted: DG105 the class weights stay on the CPU
     model = ConvNet().to(DEVICE)
     return train("balanced", model, make_optimizer(model), criterion, loaders, epochs)
 

@@ -74,9 +74,15 @@ def test_planted_line_is_named(broken: Ran, line: int, rule: str) -> None:
     assert (rule, line) in loud(broken.report), sorted(loud(broken.report))
 
 
-def test_only_planted_lines_are_errors_or_warnings(broken: Ran) -> None:
+# A planted mistake may show at a second line: the discarded move where the batch was made, the mask in its backward.
+CONSEQUENCES = {("DG101", "images, labels = next(iter(loaders[1]))"), ("DG203", "scaler.scale(loss).backward()")}
+
+
+def test_nothing_else_is_an_error_or_a_warning(broken: Ran) -> None:
     planted = {line for line, _ in PLANTED}
-    assert [found for found in sorted(loud(broken.report)) if found[1] not in planted] == []
+    lines = BROKEN.read_text().splitlines()
+    others = {(rule, lines[line - 1].strip()) for rule, line in loud(broken.report) if line not in planted}
+    assert others <= CONSEQUENCES
 
 
 def test_findings_make_the_status_1_and_leave_the_output_alone(broken: Ran) -> None:
