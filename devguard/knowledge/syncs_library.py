@@ -35,8 +35,6 @@ LIBRARY: tuple[LibrarySync, ...] = (
                 hidden="the test whether any variance is negative", advice="gaussian_nll_loss"),
     LibrarySync("nn/functional.py", "ctc_loss", name="ctc_loss", subject="input_lengths",
                 hidden="the lengths, copied to the host", advice="ctc_loss"),
-    LibrarySync("nn/functional.py", "one_hot", name="one_hot", subject="tensor",
-                hidden="max().item() of the classes", advice="one_hot"),
     LibrarySync("nn/modules/transformer.py", "_detect_is_causal_mask", name="nn.Transformer", subject="mask",
                 hidden="the check whether the mask is causal", advice="causal mask"),
     LibrarySync("nn/modules/transformer.py", "forward", name="nn.TransformerEncoder", subject="src_key_padding_mask",
