@@ -18,10 +18,11 @@ from devguard.observe.copies_intent import (
     given_data,
     in_backward,
     is_explicit,
+    library_function,
     project_stack,
     purpose_of,
 )
-from devguard.observe.copies_name import moved_name, tensor_fact
+from devguard.observe.copies_name import assigned_number, moved_name, tensor_fact
 from devguard.observe.copies_ops import bytes_of, copied_operands, is_host_mask, is_pinned
 from devguard.observe.discarded import Discarded
 from devguard.observe.dispatch import Handlers, Op
@@ -45,6 +46,7 @@ class _Copy:
     """One copy while it is being recorded."""
 
     __slots__ = (
+        "argument",
         "data",
         "device",
         "entry",
@@ -65,6 +67,7 @@ class _Copy:
         self.implicit = implicit
         self.non_blocking = non_blocking
         self.purpose = ""
+        self.argument = ""  # the op's own name for what it copies unasked
         self.device: int = data.get_device()
         self.target_device: int = target.get_device()
         self.entry: Entry | None = None
@@ -139,9 +142,10 @@ class Copies:
     def _move(self, op: Op, data: Any, result: Any) -> _Copy:
         entry = entry_of(self.recorder.thread.intents)
         explicit = is_explicit(entry)
-        how = (
-            entry.name.rpartition(".")[2] if entry is not None and (explicit or entry.name in MAKERS) else op.plan.short
-        )
+        if entry is not None and (explicit or entry.name in MAKERS):
+            how = entry.name.rpartition(".")[2]
+        else:
+            how = library_function(op.frame) or op.plan.short
         copy = _Copy(op, data, result, how, not explicit, bool(op.kwargs.get("non_blocking", False)))
         copy.entry = entry
         copy.purpose = purpose_of(op.frame)
@@ -188,6 +192,7 @@ class Copies:
         name = op.plan.name.removeprefix("aten::")
         non_blocking = name == "copy_" and bool(op.argument(2, "non_blocking", False))
         copy = _Copy(op, data, target, name, not non_blocking, non_blocking)
+        copy.argument = argument
         copy.purpose = purpose_of(op.frame)
         return copy
 
@@ -221,7 +226,7 @@ class Copies:
         mask = bool(mixed_op) and op.plan.name.startswith("aten::index") and is_host_mask(copy.data)
         blocking = direction != "d2d" and not (copy.non_blocking and pinned) and not mask
         key = (op.site, op.plan.short, copy.how, copy.device, copy.target_device, copy.implicit, copy.purpose,
-               copy.non_blocking, pinned)  # fmt: skip
+               copy.non_blocking, pinned, copy.argument)  # fmt: skip
         origin = recorder.origins.of(copy.data) if seen else None
         fact = self.facts.copies.get(key)
         if fact is None:
@@ -246,14 +251,19 @@ class Copies:
         source_device = str(copy.data.device) if seen else "cpu"
         if not seen:
             name, role = given, "result"
+        elif copy.implicit and not copy.argument and origin is not None and origin.site == op.site:
+            name, role = "", "operand"  # made and copied inside the library function: it has no name of the user's
         elif copy.entry is not None and copy.entry.name in MOVES:
             name, role = moved_name(copy.data, op.frame, origin), "operand"
+        elif copy.argument == "values" and not copy.data.dim() and origin is None:
+            name, role = assigned_number(op.frame), "operand"
         else:
             name, role = name_of(copy.data, op.frame, origin), "operand"
         return CopyFact(
             site=op.site,
             op=op.plan.short,
             how=copy.how,
+            argument=copy.argument,
             source=source_device,
             target=str(copy.target.device),
             implicit=copy.implicit,

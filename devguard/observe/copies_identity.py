@@ -9,9 +9,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from devguard.observe.copies_ops import layout_of
 
-_REMEMBERED = (
-    8  # different data per place: a loop over a few tables is seen, an epoch of many batches is not the same data
-)
+# Different data per place: a loop over a few tables is seen, an epoch of many batches is not the same data.
+_REMEMBERED = 4
 
 Mark = tuple[int, StorageWeakRef, Any]
 

@@ -22,6 +22,7 @@ READS = frozenset(
 )
 _RELEVANT = MOVES | MAKERS | READS
 _MOVERS = frozenset({"to", "cuda", "cpu", "pin_memory", "_apply", "convert", "send_to_device"})
+_PLUMBING = frozenset({"_call_impl", "_wrapped_call_impl", "__call__", "decorate_context", "_fn", "wrapper", "inner"})
 _LIBRARY_FRAMES = 4  # of the innermost library: further out lie its training loops, which enclose everything
 _STACK = 6
 
@@ -101,6 +102,16 @@ def purpose_of(frame: FrameType | None) -> str:
             left -= 1
         frame = frame.f_back
     return ""
+
+
+def library_function(frame: FrameType | None) -> str:
+    """The function of PyTorch that the program called and that copies inside: `pack_padded_sequence`; empty where there is none."""
+    name = ""
+    while frame is not None and kind_of(frame.f_code) == SKIPPED:
+        if _serves(frame.f_code) and frame.f_code.co_name not in _PLUMBING:
+            name = frame.f_code.co_name
+        frame = frame.f_back
+    return name
 
 
 def in_backward() -> bool:

@@ -14,6 +14,7 @@ from devguard.observe.facts import TensorFact
 from devguard.observe.frames import PROJECT, kind_of, user_frame
 from devguard.observe.names import name_of
 from devguard.observe.origins import Origin
+from devguard.observe.symbolize import position, statement_at
 
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
@@ -26,6 +27,18 @@ def receiver_text(frame: FrameType | None) -> str:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return source.text_of(node.func.value)
     return ""
+
+
+def assigned_number(frame: FrameType | None) -> str:
+    """The number in ``x[index] = number`` at the user's instruction, as it is written there."""
+    inner = user_frame(frame)
+    if inner is None:
+        return ""
+    node: ast.AST | None = source.node_at(inner.f_code, inner.f_lasti)
+    span = position(inner.f_code, inner.f_lasti)
+    if not isinstance(node, ast.Assign) and span is not None:
+        node = statement_at(inner.f_code.co_filename, span[0])
+    return source.text_of(node.value) if isinstance(node, (ast.Assign, ast.AugAssign)) else ""
 
 
 def moved_name(tensor: Any, frame: FrameType | None, origin: Origin | None) -> str:

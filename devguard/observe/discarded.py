@@ -13,7 +13,7 @@ import torch
 from devguard.observe import source
 from devguard.observe.copies_facts import CopyFacts, DiscardFact
 from devguard.observe.copies_intent import caller_of
-from devguard.observe.copies_name import moved_name, tensor_fact
+from devguard.observe.copies_name import moved_name, receiver_text, tensor_fact
 from devguard.observe.dispatch import Handlers
 from devguard.observe.entries import Entry
 from devguard.observe.frames import SKIPPED, kind_of
@@ -74,7 +74,7 @@ class Discarded:
         if fact is None:
             target = str(entry.result.device) if isinstance(entry.result, torch.Tensor) else ""
             origin = recorder.origins.of(entry.owner)
-            name = moved_name(entry.owner, frame, origin)
+            name = receiver_text(frame) if verdict.how == "loop variable" else moved_name(entry.owner, frame, origin)
             path, kind = recorder.module_path()
             fact = self.facts.discards[key] = DiscardFact(
                 entry.site,
@@ -195,12 +195,14 @@ def _in_test(loop: ast.For | ast.AsyncFor, node: ast.AST) -> bool:
 
 
 def _read_in_functions(module: ast.Module, name: str) -> bool:
-    functions = [n for n in ast.walk(module) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))]
-    return any(
-        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-        for function in functions
-        for node in ast.walk(function)
-    )
+    """Does a function of the module read its global `name`, without binding a variable of its own to it?"""
+    for function in ast.walk(module):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            own = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name]
+            arguments = [a for a in ast.walk(function.args) if isinstance(a, ast.arg) and a.arg == name]
+            if own and not arguments and all(isinstance(n.ctx, ast.Load) for n in own):
+                return True
+    return False
 
 
 def _bound_again(scope: ast.AST, loop: ast.AST, node: ast.Name) -> bool:
@@ -220,11 +222,19 @@ def _bound_again(scope: ast.AST, loop: ast.AST, node: ast.Name) -> bool:
 
 
 def _loop_around(tree: ast.AST, statement: ast.stmt) -> ast.For | ast.AsyncFor | None:
-    """The loop whose body a statement stands in directly."""
+    """The innermost loop whose body a statement stands in, directly or under conditions."""
     for node in ast.walk(tree):
-        if isinstance(node, (ast.For, ast.AsyncFor)) and any(_same(inner, statement) for inner in node.body):
+        if isinstance(node, (ast.For, ast.AsyncFor)) and _stands_in(node.body, statement):
             return node
     return None
+
+
+def _stands_in(body: list[ast.stmt], statement: ast.stmt) -> bool:
+    return any(
+        _same(inner, statement)
+        or (isinstance(inner, ast.If) and (_stands_in(inner.body, statement) or _stands_in(inner.orelse, statement)))
+        for inner in body
+    )
 
 
 def _scope_around(tree: ast.Module, statement: ast.stmt) -> ast.AST:

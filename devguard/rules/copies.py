@@ -17,6 +17,7 @@ from devguard.observe.copies_facts import (
 )
 from devguard.observe.facts import Facts
 from devguard.rules.copies_findings import (
+    MAKERS,
     discarded_finding,
     implicit_finding,
     peer_finding,
@@ -24,6 +25,7 @@ from devguard.rules.copies_findings import (
     round_trip_finding,
     transfer_finding,
     unsafe_finding,
+    whole_module_finding,
 )
 from devguard.rules.copies_source import comes_back, made_by_factory
 from devguard.rules.engine import Check
@@ -38,12 +40,20 @@ def copies(facts: Facts) -> Iterator[Finding]:
     """Every place that copies, under the one rule that tells most about it."""
     table = facts.table(CopyFacts)
     thrown_away = {fact.site for fact in table.discards.values()}
+    trips: set[object] = set()
     for fact in list(table.copies.values()):
+        if fact.purpose == SET_UP:
+            if _in_every_step(fact, facts):
+                yield whole_module_finding(fact, facts)
+            continue
         if fact.site in thrown_away or not _worth_saying(fact, facts):
             continue
         found = _judge(fact, facts, table)
-        if found is not None:
-            yield found
+        if found is None or (found.rule == "DG307" and found.cause in trips):
+            continue
+        if found.rule == "DG307":
+            trips.add(found.cause)
+        yield found
 
 
 def _worth_saying(fact: CopyFact, facts: Facts) -> bool:
@@ -55,6 +65,13 @@ def _worth_saying(fact: CopyFact, facts: Facts) -> bool:
     if facts.steps <= facts.warmup:
         return fact.bursts >= REPEATED
     return fact.tally.steps_hit > 1
+
+
+def _in_every_step(fact: CopyFact, facts: Facts) -> bool:
+    """Is a module moved or loaded again and again, beyond set-up? (What goes to the host by a move is the way back.)"""
+    if fact.direction == "d2h" and not fact.op.startswith("aten.copy_"):
+        return False
+    return facts.steps > facts.warmup and cost_level(fact.tally, facts) != "note"
 
 
 def _judge(fact: CopyFact, facts: Facts, table: CopyFacts) -> Finding | None:
@@ -113,7 +130,8 @@ def _went_out(fact: CopyFact, table: CopyFacts) -> CopyFact | None:
             continue
         if returned and out.site == fact.went_out:
             return out
-        if not returned and out.source == fact.target and comes_back(out.stack, fact.stack):
+        by_name = not returned and (not fact.implicit or fact.how in MAKERS) and out.source == fact.target
+        if by_name and comes_back(out.stack, fact.stack):
             return out
     return None
 

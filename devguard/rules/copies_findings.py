@@ -7,9 +7,10 @@ from typing import Any
 from devguard.observe.copies_facts import CopyFact, DiscardFact, UnsafeFact
 from devguard.observe.facts import Facts
 from devguard.observe.site import Site
+from devguard.observe.source import text_of
 from devguard.observe.symbolize import users_line
 from devguard.observe.tally import Tally
-from devguard.rules.copies_source import is_assignment_to_part
+from devguard.rules.copies_source import is_assignment_to_part, receiver
 from devguard.rules.copies_text import (
     call_of,
     how_often,
@@ -18,13 +19,14 @@ from devguard.rules.copies_text import (
     loader_name,
     made_at,
     named,
+    size,
 )
 from devguard.rules.describe import history, place, tensor_ref
 from devguard.rules.engine import finding
-from devguard.rules.finding import Finding, Fix, Level
+from devguard.rules.finding import Finding, Fix, Level, TensorRef
 from devguard.rules.rates import cost_level, per_step
 
-_MAKERS = ("tensor", "as_tensor", "asarray", "new_tensor")
+MAKERS = ("tensor", "as_tensor", "asarray", "new_tensor")
 
 
 def _numbers(tally: Tally, facts: Facts) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def implicit_finding(fact: CopyFact, facts: Facts) -> Finding:
     many = how_often(fact, facts)
     way = f"from {fact.source} to {fact.target}"
     wait = "; the host waits each time" if fact.blocking else ""
-    if how in _MAKERS:
+    if how in MAKERS:
         target = fact.tensor.name or "a tensor"
         call = f"torch.{how}(...)" if how != "new_tensor" else f"{how}(...)"
         message = (
@@ -80,6 +82,11 @@ def implicit_finding(fact: CopyFact, facts: Facts) -> Finding:
         act = "an assignment to a part of a tensor" if is_assignment_to_part(fact.site) else ".copy_()"
         message = f"{act} copies {named(fact.tensor)}{made_at(fact)} {way}: {many}{wait}"
         fix = _write_fix(fact)
+    elif how.startswith(("index", "_index")) and fact.argument == "values" and not fact.tensor.shape:
+        message = f"the number {name} is assigned by an index tensor: it becomes a tensor on the host and is copied {way}: {many}{wait}"
+        fix = Fix(
+            "use x.index_fill_(dim, index, number), or torch.where() with a mask: the number then travels by itself"
+        )
     elif how.startswith(("index", "_index")):
         message = (
             f"{named(fact.tensor)}{made_at(fact)} is on {fact.source} and is used to index a tensor on {fact.target}, "
@@ -196,7 +203,10 @@ def _pin_fix(fact: CopyFact) -> Fix:
     if loader is not None:
         return Fix(f"move first, then change it on the device: {call_of(fact, 'non_blocking=True')}")
     if fact.tensor.role == "parameter":
-        return Fix(f"move the module that holds {fact.tensor.name or 'it'} to {fact.target}, once")
+        held = fact.tensor.name or "the parameter"
+        return Fix(
+            f"keep {held} on {fact.target}: move it, or the module that holds it, once, before the optimizer is made"
+        )
     if fact.tally.steps_hit and fact.tally.count >= 3 * fact.tally.steps_hit:
         return Fix("gather the pieces on the CPU and move the finished batch once, pinned and with non_blocking=True")
     return Fix(f"make it on {fact.target}, or keep it in pinned memory and use {call_of(fact, 'non_blocking=True')}")
@@ -214,6 +224,35 @@ def repeated_finding(fact: CopyFact, facts: Facts) -> Finding:
     )
     fix = Fix(f"move {name} once, before the loop, and keep the copy (in a module: register_buffer)", safe=True)
     return _finding("DG306", message, fact, facts, fix, users_line(fact.site))
+
+
+def whole_module_finding(fact: CopyFact, facts: Facts) -> Finding:
+    """A module that is moved, or loaded from another device, step after step. Counted in calls, not in tensors."""
+    called = receiver(fact.site)
+    name = text_of(called) or fact.module or "a module"
+    times = f"{fact.bursts} times, {size(fact.tally.bytes)} in all"
+    way = f"from {fact.source} to {fact.target}"
+    if fact.op.startswith("aten.copy_"):
+        code = "DG301"
+        message = f"loading {name} copies its parameters {way} inside the loop: {times}"
+        fix = Fix(f"keep {name} on {fact.source}, or load it every so many steps")
+    else:
+        code = "DG306"
+        message = f"{name} is moved {way} inside the loop, all its parameters each time: {times}"
+        fix = Fix(f"leave {name} on {fact.target} if its memory allows, or move it once for many steps")
+    steps = max(fact.tally.steps_hit, 1)
+    return _finding(
+        code,
+        message,
+        fact,
+        facts,
+        fix,
+        users_line(fact.site),
+        count=fact.bursts,
+        per_step=round(fact.bursts / steps, 3),
+        tensor=TensorRef(name, "parameter", fact.tensor.shape, fact.tensor.dtype, fact.source, fact.target),
+        history=[],
+    )
 
 
 def round_trip_finding(fact: CopyFact, out: CopyFact | None, facts: Facts) -> Finding:

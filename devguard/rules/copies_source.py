@@ -20,9 +20,7 @@ _FACTORIES = frozenset(
     "empty_like zeros_like ones_like full_like rand_like randn_like randint_like bernoulli hann_window hamming_window "
     "meshgrid cartesian_prod".split()
 )
-_RESHAPERS = frozenset(
-    "tril triu stack cat where diag outer logical_not logical_or logical_and cumsum flip roll".split()
-)
+_GIVEN_DATA = frozenset("tensor as_tensor asarray from_numpy frombuffer load save from_file".split())
 _SCALAR_CALLS = frozenset("len int float bool range print isinstance id hash".split())
 _SCALAR_METHODS = frozenset("item size dim numel".split())
 _SHAPES = frozenset("shape dtype device ndim requires_grad".split())
@@ -95,7 +93,7 @@ def made_by_factory(raw: RawSite | None) -> bool:
     if raw is None or value is None:
         return False
     scope = scope_of(users_code(raw)[0])
-    return scope is not None and _from_factories(value, scope, 8) is True
+    return scope is not None and _from_factories(value, scope, 16) is True
 
 
 def _from_factories(node: ast.expr, scope: ast.AST, depth: int) -> bool | None:
@@ -135,8 +133,8 @@ def _call_from_factories(node: ast.Call, scope: ast.AST, depth: int) -> bool:
         isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "torch"
     )
     if on_torch and name in _FACTORIES:
-        return True
-    if on_torch and name in _RESHAPERS:
+        return not any(keyword.arg == "device" for keyword in node.keywords)
+    if on_torch and name not in _GIVEN_DATA and isinstance(function, ast.Attribute):
         parts = [element for a in node.args for element in (a.elts if isinstance(a, (ast.List, ast.Tuple)) else [a])]
         answers = [_from_factories(part, scope, depth - 1) for part in parts if not _is_number(part, scope)]
         return bool(answers) and all(answer is True for answer in answers)
@@ -145,18 +143,24 @@ def _call_from_factories(node: ast.Call, scope: ast.AST, depth: int) -> bool:
     return False
 
 
-def _is_number(node: ast.expr, scope: ast.AST) -> bool:
-    """A constant, or a name that the function never binds to a call's result (a size, a rate that was passed in)."""
+def _is_number(node: ast.expr, scope: ast.AST, depth: int = 6) -> bool:
+    """A constant, a size, or a name that the function binds to nothing but such."""
+    if not depth:
+        return False
     if isinstance(node, ast.Constant):
         return True
     if isinstance(node, ast.UnaryOp):
-        return _is_number(node.operand, scope)
+        return _is_number(node.operand, scope, depth - 1)
     if isinstance(node, ast.BinOp):
-        return _is_number(node.left, scope) and _is_number(node.right, scope)
+        return _is_number(node.left, scope, depth - 1) and _is_number(node.right, scope, depth - 1)
+    if isinstance(node, ast.Name):
+        values = [value for targets, value in _assignments(scope) for target in targets if _binds([target], node.id)]
+        parts = [part for value in values for part in (value.elts if isinstance(value, ast.Tuple) else [value])]
+        return bool(parts) and all(_is_number(part, scope, depth - 1) for part in parts)
     if isinstance(node, ast.Attribute):
         return node.attr in _SHAPES or (isinstance(node.value, ast.Name) and node.value.id in ("math", "np"))
     if isinstance(node, ast.Subscript):
-        return _is_number(node.value, scope)
+        return _is_number(node.value, scope, depth - 1)
     if isinstance(node, ast.Call):
         function = node.func
         if isinstance(function, ast.Name):
