@@ -33,3 +33,11 @@ def test_ci_runs_the_commands_of_the_readme() -> None:
     assert "run --simulate cuda:2 examples/digits_broken.py" in CI
     assert ".venv/bin/python -m pytest -n 2\n" in README
     assert "python -m pytest -n 2\n" in CI
+
+
+def test_report_shows_lines_of_the_example_as_they_are() -> None:
+    report = README.split("<!-- report: begin -->")[1].split("<!-- report: end -->")[0]
+    source = (Path(__file__).resolve().parents[2] / "examples" / "digits_broken.py").read_text().splitlines()
+    shown = re.findall(r"^ *(\d+) \| (.*)$", report, re.M)
+    assert len(shown) >= 4
+    assert [(number, text) for number, text in shown if source[int(number) - 1].strip() != text] == []
