@@ -35,6 +35,7 @@ class ModuleFact:
     path: str
     type: str
     qualified: str
+    variable: str = ""  # the user's name for it, where the path is empty
     library: bool = False
     loss: bool = False
     devices: dict[str, int] = field(default_factory=dict)

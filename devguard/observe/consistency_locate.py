@@ -175,11 +175,10 @@ class Locator:
     # -- modules ------------------------------------------------------------------------------------------------------
 
     def prefix(self, root: Any) -> str:
-        """What paths inside a module begin with: nothing for the watched root, the user's name for any other outermost module."""
+        """What names of tensors inside a module begin with: the user's name for the module, if there is one."""
         found = self._prefixes.get(id(root))
         if found is None:
-            path = "" if root is self.root else self.recorder.module_path(root)[0] or name_of_object(root, self.frame)
-            found = self._prefixes[id(root)] = path
+            found = self._prefixes[id(root)] = name_of_object(root, self.frame) or self.recorder.module_path(root)[0]
         return found
 
     def module_fact(self, module: Any) -> ModuleFact:
@@ -191,8 +190,9 @@ class Locator:
 
     def _module_fact(self, module: Any) -> ModuleFact:
         path, kind = self.recorder.module_path(module)
+        variable = name_of_object(module, self.frame) if not path else ""
         if not path and module is not self.root:
-            path = name_of_object(module, self.frame)
+            path = variable
         cls = type(module)
         classes = tuple(class_place(c) for c in cls.__mro__)
         places = tuple(place for place in classes if place is not None and kind_of_file(place[0]) in (PROJECT, LIBRARY))
@@ -202,6 +202,7 @@ class Locator:
         return ModuleFact(
             path=path,
             type=kind,
+            variable=variable,
             qualified=f"{cls.__module__}.{cls.__qualname__}",
             library=bool(places) and kind_of_file(places[0][0]) == LIBRARY,
             loss=is_loss(module),
@@ -277,8 +278,8 @@ class Locator:
     def _held(self, fact: OperandFact, place: Place, tensor: Any, how: str) -> None:
         detached = how == "storage" and place.kind in ("parameter", "buffer")
         fact.kind = place.kind
-        if not detached:
-            fact.name = joined(self.prefix(place.root), place.path)
+        fact.name = name_of_object(tensor, self.frame) if detached else ""
+        fact.name = fact.name or joined(self.prefix(place.root), place.path)
         fact.holder = self.module_fact(place.holder)
         fact.outermost = self.module_fact(place.root)
         newest = self._newest(place)

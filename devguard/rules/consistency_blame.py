@@ -93,9 +93,13 @@ def _purpose(operand: OperandFact, others: set[str]) -> float:
     """How likely an operand is where it was meant to be."""
     host = operand.device == HOST
     if operand.kind in ("parameter", "buffer"):
-        holder = operand.holder
-        if holder is not None and holder.moves and holder.moves[-1].target == operand.device:
-            taken_away = holder.moves[-1].step > 0 and any(move.target in others for move in holder.moves[:-1])
+        moves = operand.holder.moves if operand.holder is not None else ()
+        if moves and moves[-1].target == operand.device:
+            if host and set(moves[-1].source) <= {
+                HOST
+            }:  # a fallback: `.to(device)` that found no accelerator moved nothing
+                return 1.5
+            taken_away = moves[-1].step > 0 and any(move.target in others for move in moves[:-1])
             return 0.5 if taken_away else 8
         return 1.5 if host else 6
     if operand.kind == "hidden":

@@ -10,7 +10,8 @@ from devguard.rules.finding import Fix
 def _called(module: ModuleFact | None) -> str:
     if module is None:
         return "the operation"
-    return f"{module.path} ({module.type})" if module.path else module.type
+    name = module.path or module.variable
+    return f"{name} ({module.type})" if name else module.type
 
 
 def message_for(code: str, odd: OperandFact, verdict: Verdict, mismatch: Mismatch, module: ModuleFact | None) -> str:
@@ -76,11 +77,11 @@ def fix_for(
             f"keep {odd.attribute!r} in an nn.ModuleList or nn.ModuleDict, so that it is moved, trained and saved"
         )
     if code == "DG105":
-        owner = odd.outermost.path if odd.outermost is not None else ""
+        owner = (odd.outermost.path or odd.outermost.variable) if odd.outermost is not None else ""
         return Fix(f"{owner}.to({verdict.expected!r})" if owner else f"{name}.to({verdict.expected!r})", safe=True)
     if odd.kind in ("parameter", "buffer"):
         module = odd.newest or odd.outermost
-        path = module.path if module is not None else ""
+        path = (module.path or module.variable) if module is not None else ""
         return Fix(f"move {path or 'the model'} to {verdict.expected!r} once it is complete")
     if odd.device == HOST and odd.origin is not None and odd.origin.parent is None:
         return Fix(
