@@ -104,7 +104,8 @@ def _popped(code: CodeType) -> frozenset[int]:
         if instruction.opname in ("CACHE", "EXTENDED_ARG", "NOP"):
             continue
         if instruction.opname == "POP_TOP" and before >= 0:
-            found.add(before)
+            # A call of a Python function leaves the frame at the end of the instruction's inline cache.
+            found.update(range(before, instruction.offset, 2))
         before = instruction.offset
     return frozenset(found)
 
