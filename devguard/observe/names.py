@@ -24,7 +24,7 @@ from devguard.observe.origins import Origin, storage_key
 
 _SHALLOW = 2  # `batch['labels']`, `self.pos`, `pair[0]`
 _DEEP = 9
-_NODES = 3000  # objects looked at in one search
+_NODES = 2000  # objects looked at in one search
 _ITEMS = 200  # entries looked at in one container
 _FRAMES = 40
 
@@ -52,6 +52,8 @@ class Scope:
             if frame.f_trace is None and sys.gettrace() is None:
                 snapshot.clear()
         self.globals: dict[str, Any] | None = frame.f_globals if optimized else None
+        self.is_module = frame.f_locals is frame.f_globals if not optimized else False
+        self.namespace = id(frame.f_globals)
 
 
 def _is_plain_name(name: Any) -> bool:
@@ -176,21 +178,6 @@ def children(obj: Any) -> Iterator[tuple[str, Any]]:
 _CLOSED = frozenset("builtins logging threading argparse pathlib re io ast enum inspect typing".split())
 
 
-class _Target:
-    """What is looked for: an object by identity, or a tensor's data by its storage."""
-
-    __slots__ = ("key", "obj")
-
-    def __init__(self, obj: Any, key: int | None) -> None:
-        self.obj = obj
-        self.key = key
-
-    def __call__(self, other: Any) -> bool:
-        if self.key is None:
-            return other is self.obj
-        return issubclass(type(other), _Tensor) and storage_key(other) == self.key
-
-
 def search(roots: list[tuple[str, Any]], target: Any, depth: int, seen: set[int] | None = None) -> str | None:
     """The shortest path from one of `roots` (name, object) to an object for which `target` is true, breadth first."""
     if seen is None:
@@ -236,34 +223,67 @@ def namespaces(frame: types.FrameType | None) -> list[list[tuple[str, Any]]]:
     """The variables that the code at `frame` can see, as (name, value): the project's frames outermost first, then the libraries'."""
     project, library = _scopes(frame)
     spaces: list[list[tuple[str, Any]]] = []
-    shown: set[int] = {id(scope.variables) for scope in project}
+    shown: set[int] = {scope.namespace for scope in project if scope.is_module}
     for scope in project:
         spaces.append([(n, v) for n, v in scope.variables.items() if _is_plain_name(n)])
-        if scope.globals is not None and id(scope.globals) not in shown:
-            shown.add(id(scope.globals))
+        if scope.globals is not None and scope.namespace not in shown:
+            shown.add(scope.namespace)
             spaces.append([(n, v) for n, v in list(scope.globals.items()) if _is_plain_name(n)])
     spaces.extend([(n, v) for n, v in scope.variables.items() if _is_plain_name(n)] for scope in library)
     return spaces
 
 
-def _find(spaces: list[list[tuple[str, Any]]], target: Any) -> str | None:
-    for depth in (_SHALLOW, _DEEP):
-        seen: set[int] = set()
-        for space in spaces:
-            path = search(space, target, depth, seen)
-            if path is not None:
-                return path
-    return None
+class _Walk:
+    """One search through several namespaces: near things in all of them first, then what lies deeper, each object once.
+
+    `same` ends the search; the first object that is only `alike` is kept for the case that nothing is the same."""
+
+    def __init__(self, same: Callable[[Any], bool], alike: Callable[[Any], bool] | None = None) -> None:
+        self.same = same
+        self.alike = alike
+        self.similar: str | None = None
+        self.seen: set[int] = set()
+
+    def find(self, spaces: list[list[tuple[str, Any]]]) -> str | None:
+        """The path to the first thing that is the same, else to the first that is alike."""
+        levels = [[(name, obj, 0) for name, obj in space] for space in spaces]
+        budgets = [_NODES] * len(spaces)
+        for depth in (_SHALLOW, _DEEP):
+            for index, nodes in enumerate(levels):
+                path, levels[index], budgets[index] = self._to(depth, nodes, budgets[index])
+                if path is not None:
+                    return path
+        return self.similar
+
+    def _to(
+        self, depth: int, nodes: list[tuple[str, Any, int]], budget: int
+    ) -> tuple[str | None, list[tuple[str, Any, int]], int]:
+        queue, beyond = deque(nodes), []
+        while queue and budget:
+            budget -= 1
+            path, obj, level = queue.popleft()
+            if self.same(obj):
+                return path, [], budget
+            if self.alike is not None and self.similar is None and self.alike(obj):
+                self.similar = path
+            if id(obj) in self.seen:
+                continue
+            if level >= depth:
+                beyond.append((path, obj, level))
+                continue
+            self.seen.add(id(obj))
+            queue.extend((path + suffix, child, level + 1) for suffix, child in children(obj) if not is_value(child))
+        return None, beyond, budget
 
 
 def name_where(matches: Callable[[Any], bool], frame: types.FrameType | None) -> str:
     """The user's name for the first object that matches; empty where no variable leads to one."""
-    return _find(namespaces(frame), matches) or ""
+    return _Walk(matches).find(namespaces(frame)) or ""
 
 
 def name_of_object(obj: Any, frame: types.FrameType | None) -> str:
     """The user's name for any object (a module, an optimizer): `criterion`; empty where no variable leads to it."""
-    return _find(namespaces(frame), _Target(obj, None)) or ""
+    return _Walk(lambda other: other is obj).find(namespaces(frame)) or ""
 
 
 def name_of(tensor: Any, frame: types.FrameType | None, origin: Origin | None = None) -> str:
@@ -273,11 +293,12 @@ def name_of(tensor: Any, frame: types.FrameType | None, origin: Origin | None = 
     tensor, or only a place in a tuple does. Empty where nothing can be said.
     """
     spaces = namespaces(frame)
-    path = _find(spaces, _Target(tensor, None))
-    if path is None:
-        key = storage_key(tensor)
-        if key is not None:
-            path = _find(spaces, _Target(tensor, key))
+    key = storage_key(tensor)
+
+    def alike(other: Any) -> bool:
+        return issubclass(type(other), _Tensor) and storage_key(other) == key
+
+    path = _Walk(lambda other: other is tensor, alike if key is not None else None).find(spaces)
     if path is not None and not path.endswith("]"):
         return path
     if path is None or _by_place(path):
