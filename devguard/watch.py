@@ -53,6 +53,10 @@ _OBSERVERS: tuple[Callable[[Recorder, Handlers], Observer], ...] = (
 )
 
 
+# The watches in force in this process, so that devguard.step() reaches one that sleeps too.
+_RUNNING: list[Watch] = []
+
+
 def watch(model: torch.nn.Module | None = None, *, options: Options | None = None, **overrides: Any) -> Watch:
     """Watch what runs inside ``with devguard.watch(model):``; also a decorator, and start()/stop().
 
@@ -105,6 +109,7 @@ class Watch:
             self._observers.append(observer)
         self._mode = DispatchMode(recorder, handlers)
         self._attach(self._mode)
+        _RUNNING.append(self)
         if self.options.every > 1:
             self._sampling = Sampling(recorder, self.options.every, self._wake, self._sleep)
             self._sampling.start()
@@ -160,6 +165,7 @@ class Watch:
             raise RuntimeError("this watch was never started")
         if mode is not None:
             self._mode = None
+            _RUNNING.remove(self)
             self._seconds = time.time() - recorder.started
             if self._sampling is not None:
                 self._sampling.stop()
@@ -188,6 +194,11 @@ class Watch:
                 return function(*args, **kwargs)
 
         return watched  # type: ignore[return-value]
+
+    @property
+    def sleeping(self) -> bool:
+        """Is this watch between two steps that it watches (every=N)?"""
+        return self._sampling is not None and self._sampling.asleep
 
     # -- during the run -----------------------------------------------------------------------------------------------
 
@@ -251,13 +262,13 @@ class Watch:
 
 def running() -> bool:
     """Is this thread being watched?"""
-    return bool(_recorders())
+    return bool(_recorders()) or any(watch.sleeping for watch in _RUNNING)
 
 
 def step() -> None:
-    """Tell every watch of this thread that one step of the program's main loop is complete; nothing without a watch."""
-    for recorder in _recorders():
-        recorder.steps.explicit()
+    """Tell every running watch that one step of the program's main loop is complete; nothing without a watch."""
+    for watch in list(_RUNNING):
+        watch.step()
 
 
 def _recorders() -> list[Recorder]:

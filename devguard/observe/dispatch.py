@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
@@ -177,6 +178,7 @@ class DispatchMode(TorchDispatchMode):
         self, func: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], mixed: bool, frame: FrameType | None
     ) -> Any:
         """The slow path: somebody wants to look at this op."""
+        began = perf_counter_ns()
         op = Op(func, plan, args, kwargs, frame)
         op.mixed = mixed
         handlers = self.handlers
@@ -187,6 +189,7 @@ class DispatchMode(TorchDispatchMode):
             handler(op)
         for handler in handlers.every:
             handler(op)
+        called = perf_counter_ns()
         try:
             op.result = result = func(*args, **kwargs)
         except Exception as error:
@@ -194,6 +197,7 @@ class DispatchMode(TorchDispatchMode):
             self.run_failed(op)
             op.frame = None
             raise
+        ended = perf_counter_ns()
         for handler in plan.after:
             handler(op)
         if mixed:
@@ -205,6 +209,7 @@ class DispatchMode(TorchDispatchMode):
             except Exception as problem:
                 self.recorder.fail("origins", problem)
         op.frame = None
+        self.recorder.own_ns += perf_counter_ns() - ended + called - began
         return result
 
     def after_error(

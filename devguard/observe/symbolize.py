@@ -139,9 +139,15 @@ def _site_of(filename: str, code: CodeType, lasti: int) -> Site:
         return Site(filename, line, end_line, max(column, 0), max(end_column, 0), function, text.strip())
     first = statement.lineno
     last = _header_end(statement) if isinstance(statement, _COMPOUND) else (statement.end_lineno or first)
-    if column < 0:
-        column, end_column = statement.col_offset, statement.end_col_offset or statement.col_offset
+    if column < 0 or line != first:  # columns are those of the site's first line
+        column, end_column, line, end_line = statement.col_offset, statement.end_col_offset or 0, first, last
+    column, end_column = characters(filename, line, column), characters(filename, end_line, end_column)
     return Site(filename, first, last, column, end_column, function, _text(filename, first, last, statement.col_offset))
+
+
+def characters(filename: str, line: int, column: int) -> int:
+    """A column in characters: Python counts the UTF-8 bytes before it."""
+    return len(linecache.getline(filename, line).encode()[:column].decode(errors="ignore"))
 
 
 def where(raw: RawSite | None) -> Site | None:
