@@ -1,143 +1,154 @@
-"""torch.cuda as a program sees it on a machine with simulated devices."""
+"""torch.cuda as a program sees it on a machine with simulated devices.
+
+Most of it is PyTorch's own code on a simulated driver (driver.py). Replaced here is what torch.cuda bound when it was
+imported, and its state.
+"""
 
 from __future__ import annotations
 
-import functools
+import copy
+import importlib
+import os
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from devguard.simulate import comm, graphs, legacy, streams
 from devguard.simulate.devices import Devices
+from devguard.simulate.driver import CUDNN, Driver, Properties
 from devguard.simulate.patches import Patches
+from devguard.simulate.streams import Timeline
+
+_VERSION = "12.8"  # of CUDA, where the build names none
 
 
-def install(devices: Devices, patches: Patches) -> None:
-    """Replace the functions of torch.cuda."""
+def install(devices: Devices, driver: Driver, timeline: Timeline, patches: Patches) -> None:
+    """Let torch.cuda run on the simulated driver."""
+    importlib.import_module("torch.cuda.comm")
+    for name, answer in driver.functions().items():
+        patches.set(torch._C, name, answer)
+    for name in ("_has_cuda", "_has_cudnn", "_has_magma"):
+        patches.set(torch._C, name, True)
+    _bound(driver, devices, patches)
+    _state(patches)
+    _visible(devices, patches)
+    _sensors(devices, patches)
+    _streams(devices, patches)
+    comm.install(devices, patches)
+    graphs.install(patches)
+    legacy.install(devices, patches)
+    _backends(patches)
+    if torch.version.cuda is None:
+        patches.set(torch.version, "cuda", _VERSION)
+
+
+def _bound(driver: Driver, devices: Devices, patches: Patches) -> None:
+    """What torch.cuda took from torch._C when it was imported."""
     cuda = torch.cuda
-
-    def set_device(device: Any) -> None:
-        index = devices.resolve(device)
-        if index is not None:
-            devices.exchange(index)
-
-    def index_of(device: Any = None) -> int:
-        index = devices.resolve(device) if device is not None else devices.current
-        return devices.current if index is None else index
-
-    def properties(device: Any = None) -> Any:
-        i = index_of(device)
-        return SimpleNamespace(
-            name="Simulated CUDA device", major=8, minor=0, total_memory=80 << 30, multi_processor_count=108,
-            is_integrated=0, is_multi_gpu_board=0, warp_size=32, max_threads_per_multi_processor=2048,
-            regs_per_multiprocessor=65536, gcnArchName="", L2_cache_size=40 << 20, uuid=f"simulated-{i}",
-        )  # fmt: skip
-
-    functions: dict[str, Any] = {
-        "is_available": lambda: True,
-        "_is_compiled": lambda: True,
-        "device_count": lambda: devices.count,
-        "_device_count_nvml": lambda: devices.count,
-        "current_device": lambda: devices.current,
-        "set_device": set_device,
+    runtime = driver.runtime()
+    for name, value in {
+        "_cudart": runtime,
         "_exchange_device": devices.exchange,
         "_maybe_exchange_device": devices.exchange,
-        "_lazy_init": lambda: None,
-        "init": lambda: None,
-        "is_initialized": lambda: True,
-        "_lazy_call": lambda call, **kwargs: call(),
-        "synchronize": lambda device=None: None,
-        "empty_cache": lambda: None,
-        "ipc_collect": lambda: None,
-        "get_device_name": lambda device=None: properties(device).name,
-        "get_device_properties": properties,
-        "get_device_capability": lambda device=None: (8, 0),
-        "is_bf16_supported": lambda including_emulation=True: True,
-        "mem_get_info": lambda device=None: (80 << 30, 80 << 30),
-        "can_device_access_peer": lambda a, b: True,
-        "current_stream": lambda device=None: Stream(device),
-        "default_stream": lambda device=None: Stream(device),
-        "stream": StreamContext,
-        "Stream": Stream,
-        "Event": Event,
-    }
-    for name, value in functions.items():
-        original = getattr(cuda, name, None)
-        if callable(original) and not isinstance(original, type) and not isinstance(value, type):
-            try:
-                value = functools.wraps(original)(value)
-            except (AttributeError, TypeError):
-                pass
+        "_is_in_bad_fork": lambda: devices.forked,
+        "_CudaDeviceProperties": Properties,
+        "_get_device_properties": lambda index: driver.properties[index],
+        "has_magma": True,
+    }.items():
         patches.set(cuda, name, value)
-    # torch._dynamo, which every optimizer imports, asks for this name where CUDA is said to be compiled in.
-    patches.set(torch._C, "_cuda_getCurrentRawStream", lambda index: 0)
+    patches.set(torch._C, "_cudart", runtime)
+    patches.set(torch._C, "_CudaDeviceProperties", Properties)
+    nothing = SimpleNamespace(
+        rangePushA=lambda text: 0, rangePop=lambda: 0, rangeStartA=lambda text: 1, rangeEnd=lambda handle: None,
+        markA=lambda text: None, deviceRangeStart=lambda text, stream: 1, deviceRangeEnd=lambda handle, stream: None,
+    )  # fmt: skip
+    patches.set(cuda.nvtx, "_nvtx", nothing)
+
+
+def _state(patches: Patches) -> None:
+    """A CUDA that nobody has touched yet. What was asked of it before (seeds) is remembered, as PyTorch does."""
+    cuda = torch.cuda
+    for name, value in {
+        "_initialized": False,
+        "_queued_calls": list(cuda._queued_calls),
+        "_lazy_seed_tracker": copy.copy(cuda._lazy_seed_tracker),
+        "_cached_device_count": None,
+        "default_generators": (),
+    }.items():
+        patches.set(cuda, name, value)
+    patches.on_restore(cuda._check_bf16_tensor_supported.cache_clear)
+    cuda._check_bf16_tensor_supported.cache_clear()
+
+
+def _visible(devices: Devices, patches: Patches) -> None:
+    """CUDA_VISIBLE_DEVICES counts where the program sets it. What the shell says about real devices does not."""
+    cuda = torch.cuda
+    outside = os.environ.get("CUDA_VISIBLE_DEVICES")
+    original = cuda._parse_visible_devices
+
+    def parse() -> Any:
+        if os.environ.get("CUDA_VISIBLE_DEVICES") == outside:
+            return list(range(devices.count))
+        return original()
+
+    patches.set(cuda, "_parse_visible_devices", parse)
+    patches.set(cuda, "_raw_device_count_nvml", lambda: devices.count)
+    patches.set(cuda, "_raw_device_uuid_nvml", lambda: [f"GPU-{i}" for i in range(devices.count)])
+
+
+def _sensors(devices: Devices, patches: Patches) -> None:
+    """What torch.cuda reads through NVIDIA's management library."""
+    for name, value in {
+        "utilization": 0,
+        "memory_usage": 0,
+        "temperature": 30,
+        "power_draw": 60000,
+        "clock_rate": 1410,
+    }.items():
+        patches.set(torch.cuda, name, lambda device=None, _value=value: _value)
+    patches.set(torch.cuda, "device_memory_used", lambda device=None: torch.cuda.memory_reserved(device))
+
+    def processes(device: Any = None) -> str:
+        return f"GPU:{devices.index(device)}\nno processes are running"
+
+    for where in (torch.cuda, torch.cuda.memory):
+        patches.set(where, "list_gpu_processes", processes)
+
+
+def _streams(devices: Devices, patches: Patches) -> None:
+    cuda = torch.cuda
+    for where in (cuda, cuda.streams):
+        for made in (streams.Stream, streams.ExternalStream, streams.Event):
+            patches.set(where, made.__name__, made)
+    for name, base in (("_CudaStreamBase", streams.Stream), ("_CudaEventBase", streams.Event)):
+        patches.set(torch._C, name, base)
+    patches.set(torch, "Stream", streams.generic(torch.Stream, streams.Stream, devices))
+    patches.set(torch, "Event", streams.generic(torch.Event, streams.Event, devices))
+
+
+def _backends(patches: Patches) -> None:
+    # A fused kernel would be asked for whole; the parts it is made of run on every device.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
-    patches.set(cuda.streams, "Stream", Stream)
-    patches.set(cuda.streams, "Event", Event)
-    patches.set(torch.backends.cuda, "is_built", lambda: True)
-    patches.set(cuda.amp.common, "amp_definitely_not_available", lambda: False)
+    patches.set(torch.backends.cudnn, "version", lambda: CUDNN)
+    sizes: dict[int, int] = {}
+    for name, answer in {
+        "_cufft_get_plan_cache_size": lambda index: 0,
+        "_cufft_get_plan_cache_max_size": lambda index: sizes.get(index, 4096),
+        "_cufft_set_plan_cache_max_size": sizes.__setitem__,
+        "_cufft_clear_plan_cache": lambda index: None,
+    }.items():
+        patches.set(torch, name, answer)
+    interface: Any = sys.modules.get("torch._dynamo.device_interface")
+    if interface is not None and hasattr(interface, "device_interfaces"):
+        before = dict(interface.device_interfaces)
+        initialized = interface._device_initialized
+        interface._device_initialized = False
 
+        def restore() -> None:
+            interface.device_interfaces.clear()
+            interface.device_interfaces.update(before)
+            interface._device_initialized = initialized
 
-class Stream:
-    """A stream of a simulated device: work is done when it is asked for, so it never has anything to wait for."""
-
-    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
-        self.priority = priority
-        self._device = device
-        self.cuda_stream = 0
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cuda", torch.cuda.current_device()) if self._device is None else torch.device(self._device)
-
-    def synchronize(self) -> None: ...
-
-    def wait_stream(self, stream: Any) -> None: ...
-
-    def wait_event(self, event: Any) -> None: ...
-
-    def record_event(self, event: Any = None) -> Any:
-        event = event or Event()
-        event.record(self)
-        return event
-
-    def query(self) -> bool:
-        return True
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *exc: Any) -> None: ...
-
-
-class StreamContext:
-    """`with torch.cuda.stream(s)`."""
-
-    def __init__(self, stream: Any) -> None:
-        self.stream = stream
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *exc: Any) -> None: ...
-
-
-class Event:
-    """An event of a simulated device."""
-
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **kw: Any) -> None:
-        self._time = 0.0
-
-    def record(self, stream: Any = None) -> None:
-        import time
-
-        self._time = time.perf_counter()
-
-    def wait(self, stream: Any = None) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None: ...
-
-    def elapsed_time(self, other: Any) -> float:
-        return float(other._time - self._time) * 1e3
+        patches.on_restore(restore)

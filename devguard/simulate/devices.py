@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -52,8 +53,11 @@ class Devices:
         self.count = count
         self.shown = tuple(torch.device(kind.name, i) for i in range(count))
         self.hidden = tuple(torch.device(kind.hidden, i) for i in range(count))
+        self.visible: int | None = None  # how many the program may use: settled when it first touches a device
+        self.forked = False  # in a child that was forked after that
         self._current = _Current()
         self._types = (kind.name, kind.hidden)
+        self._touch = f"torch.{kind.name}"
 
     @property
     def current(self) -> int:
@@ -70,7 +74,7 @@ class Devices:
 
     def check(self, index: int) -> int:
         """`index` if there is such a device; raises what CUDA raises for an ordinal out of range otherwise."""
-        if not 0 <= index < self.count:
+        if not 0 <= index < (self.count if self.visible is None else self.visible):
             raise torch.AcceleratorError(
                 "CUDA error: invalid device ordinal\n"
                 "GPU device may be out of range, do you have enough GPUs?\n"
@@ -83,16 +87,25 @@ class Devices:
 
     def resolve(self, device: Any) -> int | None:
         """Index of the simulated device that `device` (a torch.device, string or ordinal) means; None for any other."""
-        if not isinstance(device, torch.device):
+        if isinstance(device, int) and not isinstance(device, bool):
+            index: int | None = device
+        else:
             if isinstance(device, str):
                 device = torch.device(device)
-            elif isinstance(device, int) and not isinstance(device, bool):
-                return self.check(device)
-            else:
+            elif not isinstance(device, torch.device):
                 return None
-        if device.type not in self._types:
-            return None
-        return self._current.index if device.index is None else self.check(device.index)
+            if device.type not in self._types:
+                return None
+            index = device.index
+        sys.modules[self._touch]._lazy_init()  # PyTorch's own: it raises in a child that was forked too late
+        return self._current.index if index is None else self.check(index)
+
+    def index(self, device: Any = None) -> int:
+        """Index of the device that `device` means; the current one for None, a negative number, or another device."""
+        if device is None or (isinstance(device, int) and device < 0):
+            return self._current.index
+        found = self.resolve(device)
+        return self._current.index if found is None else found
 
     def name_of(self, device: torch.device) -> torch.device:
         """The device as users know it (the hidden one is given its shown name)."""

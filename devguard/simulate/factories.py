@@ -22,6 +22,10 @@ _FACTORIES = (
     "_empty_per_channel_affine_quantized",
 )
 
+# Ops that C++ calls with Python's dispatch key switched off (torch.tensor([cuda scalar]), x[[0, 1]]): they pass the wrapper by,
+# and PyTorch's fallback can't take a tensor that Python knows.
+_BELOW_PYTHON = ("copy_", "_local_scalar_dense", "detach", "alias", "view", "lift_fresh")
+
 
 def _overload(name: str) -> Any:
     base, _, overload = name.partition(".")
@@ -40,6 +44,8 @@ def register(kind: DeviceType, patches: Patches) -> None:
             if func is not None:
                 for key in (kind.key, kind.hidden_key):
                     aten.impl(name, kernel_of(func), key)
+        for name in _BELOW_PYTHON:
+            aten.impl(name, kernel_of(_overload(name)), kind.hidden_key)
     rest = torch.library.Library("_", "IMPL")
     patches.on_restore(rest._destroy)
 

@@ -48,34 +48,7 @@ def make_generators(devices: Devices) -> tuple[SimGenerator, ...]:
 
 
 def install(devices: Devices, generators: tuple[SimGenerator, ...], patches: Patches) -> None:
-    """Seeding of all devices through torch.cuda and torch.manual_seed, and Generator(device="cuda")."""
-    cuda = torch.cuda
-
-    def manual_seed(seed: int) -> None:
-        generators[devices.current].manual_seed(seed)
-
-    def manual_seed_all(seed: int) -> None:
-        for generator in generators:
-            generator.manual_seed(seed)
-
-    def pick(device: Any) -> SimGenerator:
-        index = devices.resolve(devices.kind.name if device is None else device)
-        return generators[devices.current if index is None else index]
-
-    def get_rng_state(device: Any = None) -> torch.Tensor:
-        return pick(device).get_state()
-
-    def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
-        pick(device).set_state(new_state)
-
-    patches.set(cuda, "default_generators", generators)
-    for where in (cuda, cuda.random):
-        patches.set(where, "manual_seed", manual_seed)
-        patches.set(where, "manual_seed_all", manual_seed_all)
-        patches.set(where, "get_rng_state", get_rng_state)
-        patches.set(where, "set_rng_state", set_rng_state)
-        patches.set(where, "initial_seed", lambda: generators[devices.current].initial_seed())
-
+    """Generator(device="cuda"). Seeding and states are PyTorch's own code on the generators it is given when CUDA starts."""
     original = torch.Generator
 
     class _Meta(type):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from torch.utils import _device
 
 from devguard.simulate import (
+    accelerator,
     autocast,
     cuda,
     dispatch,
@@ -23,8 +24,11 @@ from devguard.simulate import (
     state,
     storage,
 )
+from devguard.simulate import memory as memory_
 from devguard.simulate.devices import Devices, parse_spec
+from devguard.simulate.driver import Driver
 from devguard.simulate.patches import Patches
+from devguard.simulate.streams import Timeline
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,7 +41,10 @@ class Simulation:
         self.spec = spec
         self.memory = memory
         self.devices = Devices(kind, count)
+        self.memories = memory_.make(count, memory_.parse_size(memory))
         self.generators = random.make_generators(self.devices)
+        self.timeline = Timeline(self.devices)
+        self.driver = Driver(self.devices, self.timeline, self.memories, self.generators)
         self._patches = Patches()
         self._running = False
 
@@ -58,7 +65,8 @@ class Simulation:
             functions.install(self.devices, self._patches)
             storage.install(self.devices, self._patches)
             modules.install(self.devices, self._patches)
-            cuda.install(self.devices, self._patches)
+            cuda.install(self.devices, self.driver, self.timeline, self._patches)
+            accelerator.install(self.devices, self.driver, self._patches)
             random.install(self.devices, self.generators, self._patches)
             refusals_composites.install(self.devices.kind, self._patches)
             gradients.install(self.devices, self._patches)

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from devguard.simulate import state
 from devguard.simulate.devices import Devices
 from devguard.simulate.patches import Patches
-from devguard.simulate.tensor import SimTensor
+
+if TYPE_CHECKING:
+    from devguard.simulate.memory import DeviceMemory
+    from devguard.simulate.tensor import SimTensor
 
 
 class SimStorage(torch.UntypedStorage):
-    """The storage behind a simulated tensor. torch.save, torch.load and pickling read its device."""
+    """The storage behind a simulated tensor. torch.save, torch.load and pickling read its device.
 
-    _index: int
+    One object stands for the storage as long as any tensor uses it, so that its end is the end of that memory.
+    """
+
+    _counted: tuple[DeviceMemory, int]  # where, and as how many bytes
+
+    def __del__(self) -> None:
+        memory, size = self._counted
+        memory.changes.append(-size)
+
+    @property
+    def _index(self) -> int:
+        return self._counted[0].index
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -24,6 +38,11 @@ class SimStorage(torch.UntypedStorage):
     @property
     def is_cuda(self) -> bool:
         return True
+
+    def resize_(self, size: int) -> Any:
+        made = super().resize_(size)
+        recount(self)
+        return made
 
     def clone(self) -> SimStorage:
         return on_device(torch.UntypedStorage(self.nbytes()).copy_(self, False), self._index)
@@ -39,15 +58,31 @@ class SimStorage(torch.UntypedStorage):
 
 
 def on_device(storage: torch.UntypedStorage, index: int) -> SimStorage:
-    """`storage`, which only a simulated tensor may use from now on, as one on device `index`."""
-    storage.__class__ = SimStorage
-    storage._index = index  # type: ignore[attr-defined]
+    """`storage`, which only a simulated tensor may use from now on, as one on device `index`. Raises OutOfMemoryError."""
+    if storage.__class__ is not SimStorage:
+        memory = state.current().memories[index]
+        size = storage.nbytes()
+        changes = memory.changes
+        changes.append(size)
+        storage._counted = memory, size  # type: ignore[attr-defined]
+        storage.__class__ = SimStorage
+        if len(changes) > memory.patience:
+            memory.settle(size)
     return storage  # type: ignore[return-value]
 
 
 def storage_of(tensor: SimTensor) -> SimStorage:
     """The storage of a simulated tensor: the same object for all of its views."""
     return on_device(tensor._host.untyped_storage(), tensor._index)
+
+
+def recount(storage: SimStorage) -> None:
+    """An op may have resized the storage."""
+    memory, before = storage._counted
+    size = storage.nbytes()
+    if size != before:
+        storage._counted = memory, size
+        memory.changes.extend((size, -before))
 
 
 def install(devices: Devices, patches: Patches) -> None:

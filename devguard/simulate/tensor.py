@@ -9,9 +9,12 @@ import torch
 from torch._C import DispatchKey, DispatchKeySet, _disabled_torch_function_impl
 
 from devguard.simulate import state
+from devguard.simulate.storage import SimStorage, on_device, recount
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _aten = torch.ops.aten
+_storage = torch._C.TensorBase.untyped_storage
+_STRIDED = torch.strided
 
 
 class SimTensor(torch.Tensor):
@@ -71,13 +74,17 @@ _SPECIAL = frozenset({
 def wrap(host: torch.Tensor, index: int, cls: type[torch.Tensor] = SimTensor) -> SimTensor:
     """A simulated tensor on device `index` that holds `host` (a CPU tensor that nobody else may hold)."""
     made: SimTensor
-    if host.dtype in _SPECIAL or host.layout is not torch.strided or host.is_neg() or host.is_nested:
+    dtype, layout = host.dtype, host.layout
+    if dtype in _SPECIAL or layout is not _STRIDED or host.is_neg() or host.is_nested:
         made = _wrap_special(host, index, cls)
     else:
         made = _make_wrapper(
-            cls, host.shape, host.stride(), host.storage_offset(), None, host.dtype, torch.strided, _HIDDEN[index],
+            cls, host.shape, host.stride(), host.storage_offset(), None, dtype, layout, _HIDDEN[index],
             False, False, None, False, False, _AUTOCAST,
         )  # fmt: skip
+        storage = _storage(host)
+        if storage.__class__ is not SimStorage:
+            on_device(storage, index)
     made._host = host
     made._index = index
     return made
@@ -125,6 +132,7 @@ def sync_metadata(tensor: SimTensor) -> None:
     finally:
         torch._C._set_meta_in_tls_dispatch_include(before)
         del guard
+    recount(on_device(host.untyped_storage(), tensor._index))
 
 
 def attributes_of(tensor: torch.Tensor) -> dict[str, Any]:
