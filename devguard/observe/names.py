@@ -8,6 +8,7 @@ parameters, buffers and submodules, cells of closures). It calls no property, no
 from __future__ import annotations
 
 import collections
+import dis
 import functools
 import itertools
 import sys
@@ -44,9 +45,8 @@ class Scope:
         optimized = bool(code.co_flags & 2)  # CO_NEWLOCALS: a function, not a module or a class body
         if not optimized or not _CLEARED:
             self.variables = dict(frame.f_locals)
-        elif "locals" not in code.co_names or "@py_builtins" in code.co_names:
+        elif not _calls_locals(code):
             # The snapshot belongs to the frame. A function that calls locals() may have given it away: left alone.
-            # (The calls that pytest writes into a test's assertions look at it and let it go.)
             snapshot = frame.f_locals
             self.variables = dict(snapshot)
             if frame.f_trace is None and sys.gettrace() is None:
@@ -54,6 +54,14 @@ class Scope:
         self.globals: dict[str, Any] | None = frame.f_globals if optimized else None
         self.is_module = frame.f_locals is frame.f_globals if not optimized else False
         self.namespace = id(frame.f_globals)
+
+
+@functools.lru_cache(maxsize=1024)
+def _calls_locals(code: types.CodeType) -> bool:
+    """Does the function itself call locals()? (pytest writes `@py_builtins.locals()` into assertions, and lets the result go.)"""
+    if "locals" not in code.co_names:
+        return False
+    return any(i.argval == "locals" and i.opname in ("LOAD_GLOBAL", "LOAD_NAME") for i in dis.get_instructions(code))
 
 
 def _is_plain_name(name: Any) -> bool:
