@@ -202,7 +202,8 @@ class Holders:
             self._add("unfrozen", known, site, model, thawed, (), None, False)
         if not rest:
             return
-        if not holds_some and len(orphans) == len(mine) and _twins(everything, orphans):
+        # Gradients that the program itself puts on what the optimizer holds (master weights, meta-learning) are a plan.
+        if not holds_some and len(dead) == len(mine) and _twins(everything, orphans):
             self._add("another model", known, site, model, rest, self._parted(known, model), None, True)
         elif holds_some:
             self._add("not held", known, site, model, rest, (), None, bool(dead))

@@ -52,7 +52,7 @@ class StateCheck:
         if names == ["step"] and wrong["step"].story in ("moved parameters", "made"):
             # The rest of the state is where it belongs: the flag was set, or loaded, when this was there already.
             wrong["step"].story, wrong["step"].cause = "flags", known.made or wrong["step"].cause
-        for key, fact in wrong.items():
+        for key, fact in sorted(wrong.items(), key=lambda item: item[0] == "step"):
             fact.others = [name for name in names if name != key]
             if (id(known), key) not in self.facts.state:
                 self.facts.state[id(known), key] = fact

@@ -82,6 +82,12 @@ def only_assignment(site: Site, name: str) -> Site | None:
     return site_of_node(found[0], site) if len(found) == 1 else None
 
 
+def made_by_name(near: Site | None, name: str) -> Site | None:
+    """Where an object that is older than the watch got its name: the one assignment to ``net`` or ``self.model`` in the file of a
+    line that uses it."""
+    return only_assignment(near, name) if near is not None and name else None
+
+
 def site_of_node(node: ast.stmt, near: Site) -> Site:
     """The site of a statement in the file of another site."""
     tree = module_ast(near.file)

@@ -13,7 +13,7 @@ from devguard.observe.symbolize import users_line
 from devguard.rules.describe import history, place, project_code, tensor_ref
 from devguard.rules.engine import Check, finding
 from devguard.rules.finding import Finding, Fix
-from devguard.rules.lines import only_assignment
+from devguard.rules.lines import made_by_name, only_assignment
 
 _SHOWN = 3  # names listed before "and N more"
 
@@ -75,7 +75,7 @@ def _state_line(fact: StateFact) -> Site | None:
     caller = users_line(fact.caller)
     if fact.held and fact.story == "eager" and fact.cause is None and caller is not None:
         return only_assignment(caller, fact.optimizer) or users_line(fact.moved)
-    return users_line(fact.cause)
+    return users_line(fact.cause) or made_by_name(users_line(fact.site), fact.optimizer)
 
 
 def optimizer_orphan(facts: Facts) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def optimizer_orphan(facts: Facts) -> Iterator[Finding]:
 def _orphan(fact: HolderFact, facts: Facts) -> Finding:
     optimizer, name, shape = fact.optimizer, fact.tensor.name, fact.tensor.shape
     many = f" and {len(fact.names) - 1} more" if len(fact.names) > 1 else ""
-    cause = users_line(_line_to_change(fact))
+    cause = users_line(_line_to_change(fact)) or made_by_name(users_line(fact.site), optimizer)
     if fact.story == "replaced":
         old = f" (shape {fact.stale})" if fact.stale is not None else ""
         message = (
@@ -133,7 +133,7 @@ def _not_held(fact: HolderFact, facts: Facts) -> Finding:
         level="note",
         certainty="likely",
         op="optimizer.step",
-        cause=users_line(fact.made),
+        cause=users_line(fact.made) or made_by_name(users_line(fact.site), fact.optimizer),
         fix=Fix(
             f"if they are meant to be trained, give them to {fact.optimizer}; if not, freeze them with requires_grad_(False)"
         ),

@@ -13,7 +13,7 @@ from devguard.observe.symbolize import users_line
 from devguard.rules.describe import device_name, place, tensor_ref
 from devguard.rules.engine import Check, finding
 from devguard.rules.finding import Finding, Fix
-from devguard.rules.lines import device_arguments, device_line, literals, statement_of
+from devguard.rules.lines import device_arguments, device_line, literals, made_by_name, statement_of
 
 _FEW_CALLS = 3  # a program that never names an accelerator may run a model once or twice on the host for a look
 _SMALL = 0.01  # of the largest model's parameters: a helper
@@ -40,6 +40,9 @@ def why_wrong(index: int, ranks: Ranks, count: int) -> str | None:
         return "that one belongs to local rank 0"
     return None
 
+
+# What CUDA, torch.load and NCCL say to a process that wants an accelerator which is not there or not its own.
+_REFUSALS = ("invalid device ordinal", "Attempting to deserialize object on CUDA device", "Duplicate GPU detected")
 
 _DID = {
     "set_device": "chooses {device} with set_device",
@@ -69,7 +72,7 @@ def rank_device(facts: Facts) -> Iterator[Finding]:
     for shared in seen.shared.values():
         if not told:
             yield _shared_finding(shared, facts)
-    if not told and facts.exception is not None and "invalid device ordinal" in facts.exception.message:
+    if not told and facts.exception is not None and any(text in facts.exception.message for text in _REFUSALS):
         ranks = seen.ranks or Ranks.of(facts.environment)
         if ranks is not None:
             yield _ordinal_finding(ranks, facts.exception.site, facts)
@@ -157,7 +160,8 @@ def _ordinal_finding(ranks: Ranks, site: RawSite | None, facts: Facts) -> Findin
     count = len(facts.devices)
     return finding(
         "DG109",
-        f"rank {ranks.rank} (local rank {ranks.local}) asks for an accelerator that does not exist: it can see only {count}",
+        f"rank {ranks.rank} (local rank {ranks.local}) asks for an accelerator that it does not have: it can see {count}, "
+        f"and its own is {device_name(own_device(ranks, count), facts)}",
         op="ordinal",
         cause=defined[0] if defined is not None else line,
         fix=Fix("use the local rank as the index, not the global one: int(os.environ['LOCAL_RANK'])"),
@@ -177,7 +181,7 @@ def idle_accelerator(facts: Facts) -> Iterator[Finding]:
     largest = max((use.numel for use in models), default=0)
     told: set[Site | None] = set()
     for use in sorted(models, key=lambda use: -use.numel):
-        line = users_line(use.made)
+        line = users_line(use.made) or made_by_name(users_line(use.site), use.name)
         if use.numel >= largest * _SMALL and use.devices == {-1} and line not in told:
             told.add(line)
             found = _idle_finding(use, line, facts)

@@ -63,6 +63,25 @@ STATE = (
         "opt.state[...]['momentum_buffer']",
     ),
     Program(
+        "a fused optimizer loaded before the move",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+        train(model, optimizer)
+        file = io.BytesIO()
+        torch.save(optimizer.state_dict(), file)
+        file.seek(0)
+        model = Net()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+        optimizer.load_state_dict(torch.load(file, map_location="cpu"))
+        model.to(device)
+        train(model, optimizer)
+        """,
+        "DG106",
+        'optimizer.load_state_dict(torch.load(file, map_location="cpu"))',
+        "optimizer.state[...]['exp_avg']",
+    ),
+    Program(
         "momentum loaded after the move",
         """
         model = Net().to(device)
@@ -684,6 +703,47 @@ HOLDERS = (
         for _ in range(3):
             optimizer.zero_grad()
             vgg(model(torch.randn(3, 4, device=device))).sum().backward()
+            optimizer.step()
+        """,
+    ),
+    Program(
+        "master weights in full precision",
+        """
+        model = Net().to(device).half()
+        master = [p.detach().clone().float().requires_grad_() for p in model.parameters()]
+        optimizer = torch.optim.SGD(master, lr=0.1)
+        for _ in range(3):
+            model(torch.randn(3, 4, device=device).half()).float().pow(2).sum().backward()
+            for slow, fast in zip(master, model.parameters()):
+                slow.grad = fast.grad.float()
+            optimizer.step()
+            with torch.no_grad():
+                for slow, fast in zip(master, model.parameters()):
+                    fast.copy_(slow)
+        """,
+    ),
+    Program(
+        "meta-learning on a copy",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            learner = copy.deepcopy(model)
+            learner(torch.randn(3, 4, device=device)).pow(2).sum().backward()
+            for p, q in zip(model.parameters(), learner.parameters()):
+                p.grad = q.grad.clone()
+            optimizer.step()
+        """,
+    ),
+    Program(
+        "a student and a teacher that gets gradients too",
+        """
+        student, teacher = Net().to(device), Net().to(device)
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        for _ in range(3):
+            x = torch.randn(3, 4, device=device)
+            optimizer.zero_grad()
+            F.mse_loss(student(x), teacher(x)).backward()
             optimizer.step()
         """,
     ),
