@@ -8,6 +8,7 @@ import re
 # Wordings that say by themselves that devices are the reason.
 _CERTAIN = (
     r"at least two devices",  # TensorIterator, and the generated checks before 2.9
+    r"two different devices",  # torch.compile's fake tensors
     r"different from other tensors on",  # the generated checks
     r"(on|at|to have) (the )?same (gpu )?device",  # RNN, SDPA, masked_fill, grid_sampler, torch.gradient, meshgrid, quantile
     r"same device type",

@@ -45,6 +45,7 @@ class Consistency:
         self.moves = Moves(recorder, self.facts)
         Arrivals(recorder, handlers)
         self._handled: tuple[int, str] = (0, "")
+        self._last: Mismatch | None = None
         self._strays: dict[object, tuple[weakref.ref[Any], str]] = {}
         self.moves.listeners.append(self.left_behind)
         handlers.failed.append(recorder.shielded("device mismatches", self.op_failed))
@@ -76,7 +77,7 @@ class Consistency:
         text = str(op.error)
         if not is_device_error(text):
             return
-        self._handled = (id(op.error), text)
+        self._handled, self._last = (id(op.error), text), None
         operands = op.operands()
         for argument, value in zip(op.func._schema.arguments, op.args, strict=False):
             if isinstance(value, _Generator):
@@ -90,23 +91,36 @@ class Consistency:
 
     def ended_by(self, error: BaseException) -> None:
         """An exception ends the watched program."""
-        self.raised(error)
+        self.raised(error, final=True)
 
-    def raised(self, error: BaseException) -> None:
+    def raised(self, error: BaseException, final: bool = False) -> None:
         """An exception that may be about devices, and may have been looked at already."""
         text = str(error)
-        if self._handled == (id(error), text) or not is_device_error(text):
+        if not is_device_error(text):
             return
-        self._handled = (id(error), text)
-        frames = [(frame, tb.tb_lasti) for tb in _tracebacks(error) for frame in (tb.tb_frame,)]
-        for frame, lasti in reversed(frames[-_FRAMES:]):
+        frames = [(tb.tb_frame, tb.tb_lasti) for tb in _tracebacks(error)]
+        if self._handled != (id(error), text):
+            self._handled, self._last = (id(error), text), None
+            self._from_frames(frames[-_FRAMES:], text)
+        if not final:
+            return
+        innermost = next((frame for frame, _ in reversed(frames) if kind_of(frame.f_code)), None)
+        if self._last is None:  # nothing explains it: the message and the line at least
+            self.record("", [], text, innermost)
+        if self._last is not None:
+            self._last.ended = True
+            if self._last.site is None:  # it came from a thread of the backward pass, which has no frame of the user's
+                lasti = next((lasti for frame, lasti in reversed(frames) if frame is innermost), 0)
+                self._last.site = None if innermost is None else (innermost.f_code, lasti)
+
+    def _from_frames(self, frames: list[tuple[FrameType, int]], text: str) -> None:
+        """Find the operands of a call that was refused before any op could show it."""
+        for frame, lasti in reversed(frames):
             operands = operand_values(frame, lasti)
             devices = {str(tensor.device) for _, tensor in operands}
             if len(devices) > 1 or (devices and (host_argument(text) or generator_devices(text))):
                 self.record(_called(frame, lasti), operands, text, frame)
                 return
-        innermost = next((frame for frame, _ in reversed(frames) if kind_of(frame.f_code)), None)
-        self.record("", [], text, innermost)
 
     def record(self, op: str, operands: list[tuple[str, Any]], text: str, frame: FrameType | None) -> None:
         """Remember a mismatch; only the first at one place is looked at closely."""
@@ -120,6 +134,7 @@ class Consistency:
                 return
             known = facts.mismatches[key] = self._examine(site, op, operands, text, frame)
         known.tally.hit(recorder.steps.now, recorder.facts.warmup)
+        self._last = known
 
     def _examine(
         self, site: RawSite | None, op: str, operands: list[tuple[str, Any]], text: str, frame: FrameType | None

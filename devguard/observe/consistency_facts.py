@@ -85,6 +85,7 @@ class Mismatch:
     tally: Tally
     expected: str = ""  # the device that an argument must be on, where the operation demands one
     wrong: str = ""
+    ended: bool = False  # the exception ended the program
     others: list[OperandFact] = field(
         default_factory=list
     )  # further tensors that the running modules hold or were given

@@ -35,11 +35,12 @@ def survey(locator: Locator, known: list[Any], frame: FrameType | None) -> list[
     for call in locator.calls:
         for argument, tensor in _tensors([("", call.kwargs), ("", call.args)]):
             add(tensor, argument)
-    running = {id(call.module) for call in locator.calls} | {id(locator.root)}
+    near = modules_in_frames(frame)
+    running = {id(call.module) for call in locator.calls} | {id(module) for module in near if module is locator.root}
     for place in locator.places:
         if id(place.root) in running:
             add(place.tensor, "", place)
-    for loss in modules_in_frames(frame):
+    for loss in near:
         if not is_loss(loss):
             continue
         for slot in own_slots(loss):

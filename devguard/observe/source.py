@@ -143,6 +143,11 @@ def operand_text(frame: FrameType | None, tensor: Any, variables: dict[str, Any]
     best, text = 0, ""
     for operand in _operands(node):
         base = _spine(operand)[-1]
+        if isinstance(base, (ast.BinOp, ast.UnaryOp)):  # `labels * 2` is called by the tensor in it
+            inner = [
+                n for n in ast.walk(base) if isinstance(n, ast.Name) and isinstance(variables.get(n.id), torch.Tensor)
+            ]
+            base = inner[0] if len(inner) == 1 else base
         value = variables.get(base.id) if isinstance(base, ast.Name) else None
         score, name = 2 if isinstance(base, ast.Name) else 3, text_of(operand)
         if isinstance(value, torch.Tensor):

@@ -169,6 +169,8 @@ def _unexplained(mismatch: Mismatch) -> Finding:
         "DG108",
         f"{mismatch.op or 'an operation'} was refused: {mismatch.error.splitlines()[0] if mismatch.error else 'its devices differ'}",
         op=mismatch.op,
+        level="error" if mismatch.ended else "note",  # a program that goes on after it had tried something
+        certainty="likely",
         count=mismatch.tally.count,
         first_step=mismatch.tally.first_step,
         last_step=max(mismatch.tally.last_step, 0),
