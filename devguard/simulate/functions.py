@@ -285,20 +285,6 @@ def _data(devices: Devices, patches: Patches) -> None:
 
     patches.set(torch, "_has_compatible_shallow_copy_type", compatible)
 
-    def make_pin(original: Any) -> Any:
-        def pin_memory(self: torch.Tensor, *args: Any) -> torch.Tensor:
-            if isinstance(self, SimTensor):
-                raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
-            if self.is_pinned():
-                return self
-            pinned = self.clone()
-            pinned._devguard_pinned = True  # type: ignore[attr-defined]
-            return pinned
-
-        return pin_memory
-
-    _method(patches, "pin_memory", make_pin)
-    _method(patches, "is_pinned", lambda _: lambda self, *args: getattr(self, "_devguard_pinned", False))
     _method(patches, "record_stream", lambda o: lambda self, s: None if isinstance(self, SimTensor) else o(self, s))
     _method(patches, "share_memory_", lambda o: lambda self: self if isinstance(self, SimTensor) else o(self))
     _method(patches, "is_shared", lambda o: lambda self: isinstance(self, SimTensor) or o(self))

@@ -19,7 +19,7 @@ from devguard.simulate import scalars
 from devguard.simulate.tensor import SimTensor
 
 if TYPE_CHECKING:
-    from devguard.simulate.dispatch import Plan
+    from devguard.simulate.plan import Plan
 
 CPU = torch.device("cpu")
 _PARTS = (DispatchKey.CompositeExplicitAutograd, DispatchKey.CompositeExplicitAutogradNonFunctional)

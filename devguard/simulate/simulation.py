@@ -19,6 +19,7 @@ from devguard.simulate import (
     gradients,
     kernels,
     modules,
+    pinned,
     random,
     refusals_composites,
     state,
@@ -27,8 +28,10 @@ from devguard.simulate import (
 from devguard.simulate import memory as memory_
 from devguard.simulate.devices import Devices, parse_spec
 from devguard.simulate.driver import Driver
+from devguard.simulate.intercept import Intercepts
 from devguard.simulate.patches import Patches
 from devguard.simulate.streams import Timeline
+from devguard.simulate.transfers import Late
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,6 +47,8 @@ class Simulation:
         self.memories = memory_.make(count, memory_.parse_size(memory))
         self.generators = random.make_generators(self.devices)
         self.timeline = Timeline(self.devices)
+        self.intercepts = Intercepts()
+        self.late = Late(self.timeline, self.intercepts)
         self.driver = Driver(self.devices, self.timeline, self.memories, self.generators)
         self._patches = Patches()
         self._running = False
@@ -64,6 +69,9 @@ class Simulation:
             kernels.install(self.devices.kind, self._patches, dispatch.kernel_of)
             functions.install(self.devices, self._patches)
             storage.install(self.devices, self._patches)
+            pinned.install(self._patches)
+            self._patches.on_restore(self.intercepts.end)
+            self._patches.on_restore(self.late.all_arrive)
             modules.install(self.devices, self._patches)
             cuda.install(self.devices, self.driver, self.timeline, self._patches)
             accelerator.install(self.devices, self.driver, self._patches)
