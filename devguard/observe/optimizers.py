@@ -173,7 +173,8 @@ class Optimizers:
 
     def op_failed(self, op: Op) -> None:
         """An op raised: was it an optimizer's, and does its state explain it?"""
-        running = self.running()
+        # a step that raised earlier never ended: its optimizer has nothing to do with this op
+        running = [optimizer for optimizer in self.running() if _on_stack(optimizer, sys._getframe())]
         explained = bool(running) and self.state.check(self.of(running[-1]), running[-1], op.frame)
         if (explained or self.state.check_holder(op, self.known)) and op.site is not None:
             self.facts.blamed.add(op.site)
@@ -188,6 +189,15 @@ class Optimizers:
                         if value is tensor:
                             return f"{known.called(optimizer, sys._getframe(1))}.state[...][{key!r}]"
         return ""
+
+
+def _on_stack(owner: Any, frame: FrameType | None) -> bool:
+    """Does a method of `owner` run in `frame` or around it?"""
+    while frame is not None:
+        if frame.f_code.co_varnames[:1] == ("self",) and frame.f_locals.get("self") is owner:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def signature_of(optimizer: Any) -> Any:

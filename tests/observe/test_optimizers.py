@@ -99,3 +99,18 @@ def test_many_short_lived_optimizers_are_forgotten() -> None:
             if index % 100 == 0:
                 kept.append(optimizer)
         assert len(watch._recorder.observers["optimizers"].known) < 300
+
+
+def test_a_step_that_raised_explains_no_later_failure() -> None:
+    with devguard.simulate("cuda:1"), devguard.watch() as watch:
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.Adam(model.parameters())
+        train(model, optimizer)
+        model.to("cuda")  # the state stays behind
+        model(torch.ones(2, 3, device="cuda")).sum().backward()
+        for later in (optimizer.step, lambda: torch.ones(3, device="cuda") + torch.ones(3)):
+            try:
+                later()
+            except RuntimeError:
+                pass
+    assert [found.rule for found in watch.report.findings if found.level == "error"] == ["DG106", "DG108"]
