@@ -205,7 +205,9 @@ class Syncs:
                 advice=verdict.advice,
                 note=verdict.note,
                 certainty="certain" if certain else "likely",
-                tensor=tensor_fact(self.recorder, subject, name),
+                tensor=tensor_fact(
+                    self.recorder, subject, name, "optimizer state" if verdict.how == "state" else "operand"
+                ),
                 module=module,
                 module_type=kind,
             )
@@ -219,7 +221,9 @@ class Syncs:
             if scopes.allowed(fact.rule) is not None:
                 return
             asked = fact.how == "copy"  # .cpu(), .to("cpu"), .tolist(): the program said so
-            scopes.check("sync", "d2h" if fact.rule == "DG202" else None, implicit and not asked, lambda: describe(fact))
+            scopes.check(
+                "sync", "d2h" if fact.rule == "DG202" else None, implicit and not asked, lambda: describe(fact)
+            )
         recorder = self.recorder
         fact.tally.hit(recorder.steps.now, recorder.facts.warmup, nbytes, times)
         if self.timed:

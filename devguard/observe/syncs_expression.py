@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any
 
-from devguard.observe import names, source
+from devguard.observe import source
+from devguard.observe.namespaces import Scope
 from devguard.observe.symbolize import module_ast, position, statement_at
 
 _CASTS = frozenset({"float", "int", "bool", "complex", "round", "abs", "divmod", "pow", "hash"})
@@ -151,13 +152,22 @@ def _from_statement(code: CodeType, lasti: int) -> Reading:
     return UNKNOWN
 
 
-def _node_in_file(code: CodeType, lasti: int) -> ast.expr | None:
-    """The expression at an instruction, searched in the whole file: for ``if x > 0: y = 1`` on one line."""
+def _node_at(code: CodeType, lasti: int) -> ast.AST | None:
+    return source.node_at(code, lasti) or _node_in_file(code, lasti)
+
+
+def _node_in_file(code: CodeType, lasti: int) -> ast.expr | ast.stmt | None:
+    """The node at an instruction, searched in the whole file: for ``if x > 0: y = 1`` on one line."""
     span, tree = position(code, lasti), module_ast(code.co_filename)
     if span is None or span[2] < 0 or tree is None:
         return None
     for node in ast.walk(tree):
-        if isinstance(node, ast.expr) and span == (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset):
+        if isinstance(node, (ast.expr, ast.If, ast.While)) and span == (
+            node.lineno,
+            node.end_lineno,
+            node.col_offset,
+            node.end_col_offset,
+        ):
             return node
     return None
 
@@ -165,7 +175,7 @@ def _node_in_file(code: CodeType, lasti: int) -> ast.expr | None:
 def _tested_operand(node: ast.BoolOp, code: CodeType, lasti: int) -> ast.expr | None:
     """The operand of `a or b` that a jump tests: the instructions before it made its value."""
     for back in range(1, 12):
-        made = source.node_at(code, lasti - 2 * back) if lasti >= 2 * back else None
+        made = _node_at(code, lasti - 2 * back) if lasti >= 2 * back else None
         for value in node.values:
             if isinstance(value, ast.BoolOp):
                 inner = _tested_operand(value, code, lasti)
@@ -182,7 +192,7 @@ def reading_at(code: CodeType, lasti: int) -> Reading:
 
 
 def _reading_at(code: CodeType, lasti: int) -> Reading:
-    node = source.node_at(code, lasti) or _node_in_file(code, lasti)
+    node = _node_at(code, lasti)
     if node is None:
         return _from_statement(code, lasti)
     jump = _is_jump(code, lasti)
@@ -224,7 +234,7 @@ def value_of(node: ast.expr, variable: Callable[[str], Any]) -> Any:
 
 def variables(frame: FrameType) -> Callable[[str], Any]:
     """Looks a name up as the frame does, and keeps nothing of it alive."""
-    scope = names.Scope(frame)
+    scope = Scope(frame)
     outer = scope.globals or {}
     return lambda name: scope.variables[name] if name in scope.variables else outer.get(name)
 

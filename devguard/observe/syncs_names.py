@@ -144,13 +144,13 @@ def _library_name(tensor: Any, stack: Stack, verdict: Verdict, variable: Callabl
     return verdict.subject
 
 
-def tensor_fact(recorder: Recorder, tensor: Any, name: str) -> TensorFact | None:
+def tensor_fact(recorder: Recorder, tensor: Any, name: str, role: str) -> TensorFact | None:
     """The tensor as it is now, under its name. Reads metadata only."""
     if not isinstance(tensor, _Tensor):
         return None
     return TensorFact(
         name=name,
-        role="operand",
+        role=role,
         shape=tuple(tensor.shape),
         dtype=str(tensor.dtype).removeprefix("torch."),
         device=str(tensor.device),

@@ -155,7 +155,7 @@ def judge_reported(kind: str, op: str, stack: Stack) -> Verdict:
     reading = reading_at(stack.user.f_code, stack.user.f_lasti) if stack.user is not None else UNKNOWN
     found = library_sync(stack)
     inner = stack.torch_frames[-1].f_code.co_name if stack.torch_frames else ""
-    library = found[0].name if found else reading.callee or inner or op.partition("::")[2] or "the call"
+    library = found[0].name if found else op.partition("::")[2] or reading.callee or inner or "the call"
     return Verdict(
         "DG205", "library", reading.callee, library, f"CUDA reported a {kind} synchronization", reading=reading
     )
