@@ -12,8 +12,8 @@ import torch
 from torch._C import DispatchKey, DispatchKeySet
 from torch._ops import OpOverload
 
-from devguard.simulate import kernels, refusals, state
-from devguard.simulate.composites import ABOVE, BELOW
+from devguard.simulate import kernels, refusals, state, transfers
+from devguard.simulate.plan import Plan, _plans, plan_of
 from devguard.simulate.random import SimGenerator
 from devguard.simulate.tensor import SimTensor, sync_metadata, wrap
 
@@ -37,83 +37,6 @@ class _Kinds(dict[type, int]):
 
 
 _kinds = _Kinds()
-
-# Results that are on the CPU on CUDA too: op name -> positions in the result.
-_HOST_RESULTS: Mapping[str, frozenset[int]] = {
-    "aten::_pack_padded_sequence": frozenset({1}),
-    "aten::_nested_tensor_size": frozenset({0}),
-    "aten::_nested_tensor_strides": frozenset({0}),
-    "aten::_nested_tensor_storage_offsets": frozenset({0}),
-}
-# Ops that may change sizes, strides or offset of an argument although no tag says so.
-_RESHAPING = frozenset({"aten::resize_", "aten::resize_as_", "aten::set_", "aten::as_strided_", "aten::set_data"})
-
-
-class Plan:
-    """What there is to know about one overload."""
-
-    __slots__ = (
-        "above", "aliases", "always", "call", "composite", "device_at", "func", "generator", "host_results", "name", "own_kernel", "reshapes",
-        "returns_args", "rule", "seeded", "single", "written",
-    )  # fmt: skip
-
-    def __init__(self, func: OpOverload) -> None:
-        schema = func._schema
-        arguments = schema.arguments
-        self.func = func
-        self.call: Callable[..., Any] = BELOW.get(schema.name, func)
-        self.name = schema.name
-        names = [a.name for a in arguments]
-        written = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
-        self.written = tuple((names.index(n), n) for n in written)
-        self.returns_args = _returned_arguments(schema)
-        self.single = len(schema.returns) == 1
-        self.aliases = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
-        self.device_at = names.index("device") if "device" in names else -1
-        self.generator = "generator" in names
-        self.seeded = torch.Tag.nondeterministic_seeded in func.tags and not self.generator
-        out = bool(written) and any(a.is_out for a in arguments)
-        self.reshapes = bool(written) and (out or torch.Tag.inplace_view in func.tags or self.name in _RESHAPING)
-        self.host_results = _HOST_RESULTS.get(self.name)
-        self.rule: refusals.Rule | None = None  # for operands on several devices: found when it is first needed
-        self.always = refusals.always(func)
-        self.own_kernel = _own_kernel(func)
-        self.above = ABOVE.get(refusals.name_in_table(func))
-        key = DispatchKey.CompositeImplicitAutograd
-        self.composite = func.has_kernel_for_dispatch_key(key) and not func.has_kernel_for_dispatch_key("CPU")
-
-
-# Namespaces of PyTorch's own ops, which run on the CPU's data. An op of anybody else may be Python that looks at devices.
-_TORCH = frozenset({"aten", "prim", "prims", "c10d", "c10d_functional", "_c10d_functional", "quantized", "profiler",
-                    "_c10d_functional_autograd", "torchvision", "torchaudio", "fbgemm", "mkldnn", "onednn"})  # fmt: skip
-
-
-def _own_kernel(func: OpOverload) -> DispatchKeySet | None:
-    """The kernel of a user's op that must get the simulated tensors themselves: the one for the device, or for any."""
-    if func.namespace in _TORCH:
-        return None
-    for key in (state.current().devices.kind.key, "CompositeExplicitAutograd"):
-        if func.has_kernel_for_dispatch_key(getattr(DispatchKey, key)):
-            return DispatchKeySet(getattr(DispatchKey, key))
-    return None
-
-
-def _returned_arguments(schema: Any) -> tuple[tuple[int, str] | None, ...] | None:
-    """For each result the argument it is (in-place and out= ops), None for a new tensor; None if all are new."""
-    found: list[tuple[int, str] | None] = []
-    for result in schema.returns:
-        at: tuple[int, str] | None = None
-        if result.alias_info is not None and result.alias_info.is_write:
-            for i, a in enumerate(schema.arguments):
-                if a.alias_info is not None and a.alias_info.before_set == result.alias_info.before_set:
-                    at = (i, a.name)
-                    break
-        found.append(at)
-    return tuple(found) if any(f is not None for f in found) else None
-
-
-_plans: dict[OpOverload, Plan] = {}
-
 
 class _Unwrap:
     """Collects the CPU tensors behind a list of arguments and what devices were met."""
@@ -145,23 +68,15 @@ class _Unwrap:
 
 def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
     """`__torch_dispatch__` of simulated tensors, and the kernel of every factory on a simulated device."""
-    plan = _plans.get(func)
-    if plan is None:
-        if func is _LAYOUT:
+    plan = _plans.get(id(func))
+    if plan is None or plan.func is not func:
+        if func is _LAYOUT:  # asked by C++ where it can't take an exception
             return args[0]._host.layout
         if not isinstance(func, OpOverload):
             return func(*args, **(kwargs or {}))
-        refusals.missing_kernel(func)
-        plan = _plans[func] = Plan(func)
-    if plan.always is not None:
-        plan.always(args, kwargs or {})
-    if plan.own_kernel is not None:
-        return func.redispatch(plan.own_kernel, *args, **(kwargs or {}))
-    if plan.composite:
-        # Reached whole only in inference mode: its parts are what CUDA would run and check.
-        if plan.above is not None:
-            return plan.above(*args, **(kwargs or {}))
-        result = func.decompose(*args, **(kwargs or {}))
+        plan = plan_of(func)
+    if plan.special:
+        result = _special(plan, args, kwargs)
         if result is not NotImplemented:
             return result
     # The loop of _Unwrap.sequence, written out: this is the hot path.
@@ -190,16 +105,15 @@ def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[st
         hosts.append(value)
     host_kwargs: dict[str, Any] = {}
     if kwargs:
-        inner = _Unwrap()
+        host_kwargs = dict(kwargs)
         for name, value in kwargs.items():
-            kind = _kinds[value.__class__]
-            if kind != _OTHER:
-                (value,) = inner.sequence((value,))
-            host_kwargs[name] = value
-        if inner.index >= 0:
-            uneven = uneven or (index >= 0 and inner.index != index) or inner.mixed
-            index = inner.index if index < 0 else index
-        uneven = uneven or inner.plain
+            if _kinds[value.__class__] != _OTHER:
+                inner = _Unwrap()
+                (host_kwargs[name],) = inner.sequence((value,))
+                if inner.index >= 0:
+                    uneven = uneven or (index >= 0 and inner.index != index) or inner.mixed
+                    index = inner.index if index < 0 else index
+                uneven = uneven or inner.plain
     if uneven:
         verdict = refusals.settle(plan, args, kwargs or {}, index)
         if isinstance(verdict, refusals.Parts):
@@ -219,17 +133,45 @@ def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[st
     if plan.reshapes:
         _sync_written(plan, args, kwargs)
     if plan.returns_args is not None:
+        if plan.returned is not None:
+            position, name = plan.returned
+            return args[position] if position < len(args) else (kwargs or {}).get(name)
         return _with_arguments(plan, result, args, kwargs, index)
     if index < 0:
         return result
-    if result.__class__ is torch.Tensor and plan.host_results is None:
+    if result.__class__ is _Tensor and plan.host_results is None:
         if plan.aliases:
             for value in args:
-                if value.__class__ is not torch.Tensor and isinstance(value, SimTensor) and value._host is result:
+                if _kinds[value.__class__] == _SIMULATED and value._host is result:
                     return value
         return wrap(result, index)
     return _wrap_results(plan, result, index)
 
+
+def _special(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
+    """What must come before the ordinary way of an op; NotImplemented where that way is to be taken."""
+    if plan.always is not None:
+        plan.always(args, kwargs or {})
+    if plan.copies is not None:
+        return plan.copies(*args, **(kwargs or {}))
+    if plan.waits:
+        transfers.before_wait(plan.func, args, kwargs or {})
+    if plan.own_kernel is not None:
+        return plan.func.redispatch(plan.own_kernel, *args, **(kwargs or {}))
+    if plan.composite:
+        # Reached whole only in inference mode: its parts are what CUDA would run and check.
+        if plan.above is not None:
+            return plan.above(*args, **(kwargs or {}))
+        return plan.func.decompose(*args, **(kwargs or {}))
+    if plan.autocast and not _excluded(DispatchKey.AutocastCPU):
+        with torch._C._ExcludeDispatchKeyGuard(_CPU_AUTOCAST):
+            return dispatch(plan.func, (), args, kwargs)
+    return NotImplemented
+
+
+_Tensor = torch.Tensor
+_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+_CPU_AUTOCAST = DispatchKeySet(DispatchKey.AutocastCPU)
 
 SimTensor.__torch_dispatch__ = staticmethod(dispatch)  # type: ignore[method-assign,assignment]
 
@@ -297,9 +239,6 @@ def _sync_written(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any] | N
 def _with_arguments(plan: Plan, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, index: int) -> Any:
     """The result of an in-place or out= op: the arguments it wrote, as the objects that came in."""
     assert plan.returns_args is not None
-    if plan.single:
-        assert plan.returns_args[0] is not None
-        return _argument(plan.returns_args[0], args, kwargs)
     return tuple(
         (wrap(r, index) if index >= 0 and isinstance(r, torch.Tensor) else r)
         if at is None
@@ -325,6 +264,6 @@ def kernel_of(func: OpOverload) -> Callable[..., Any]:
     """`func` as a kernel that can be registered at a dispatch key."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        return dispatch(func, (), args, kwargs)
+        return SimTensor.__torch_dispatch__(func, (), args, kwargs)  # which others may look into (intercept.py)
 
     return kernel

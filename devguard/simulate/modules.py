@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.optim import optimizer
 from torch.utils import _foreach_utils
 
 from devguard.simulate.devices import Devices
@@ -45,10 +46,10 @@ def _apply(patches: Patches) -> None:
 
 
 def _foreach(devices: Devices, patches: Patches) -> None:
-    types = _foreach_utils._foreach_supported_types
     added = [SimTensor, simulated_class(torch.nn.Parameter)]
-    types.extend(added)  # type: ignore[arg-type]
-    patches.on_restore(lambda: [types.remove(t) for t in added])  # type: ignore[arg-type]
+    for types in (_foreach_utils._foreach_supported_types, optimizer._foreach_supported_types):
+        types.extend(added)  # type: ignore[arg-type]
+        patches.on_restore(lambda types=types: [types.remove(t) for t in added])  # type: ignore[misc]
     original = torch._C._group_tensors_by_device_and_dtype
 
     def group(tensors: Any, with_indices: bool = False) -> Any:

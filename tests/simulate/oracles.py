@@ -240,7 +240,10 @@ def check_optimizer(entry: str, info: Any, config: Any, flags: dict[str, Any]) -
     """Parameters and state after three steps, on the CPU and on the device."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cpu = run(lambda: _run_optimizer(info, config, flags, "cpu"))
+        # the implementation that CUDA takes where none is asked for
+        many = "foreach" in info.supported_impls and info.optim_cls.__name__ != "Adafactor"
+        chosen = flags or ({"foreach": True} if many else {})
+        cpu = run(lambda: _run_optimizer(info, config, chosen, "cpu"))
         device = run(lambda: _run_optimizer(info, config, flags, "cuda"))
         return outcome(entry, cpu, device)
 
