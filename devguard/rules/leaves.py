@@ -273,11 +273,17 @@ def _reads_any_grad(tree: ast.AST) -> bool:
 def _rescued(scope: ast.AST, name: str) -> bool:
     """Does the program know that the copy is no leaf: retain_grad(), autograd.grad(), or a new parameter or leaf made from it?"""
     for node in ast.walk(scope):
+        if (
+            isinstance(node, ast.Assign)
+            and name in target_texts(node)
+            and f"{name}.detach()" in ast.unparse(node.value)
+        ):
+            return True
         if not isinstance(node, ast.Call):
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         on = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
-        if on == name and called in ("retain_grad", "detach", "detach_", "register_hook"):
+        if on == name and called in ("retain_grad", "detach_", "register_hook"):
             return True
         given = {
             ast.unparse(part) for value in [*node.args, *(k.value for k in node.keywords)] for part in _parts(value)

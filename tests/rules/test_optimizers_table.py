@@ -1021,6 +1021,30 @@ LEAVES = (
         "delta",
     ),
     Program(
+        "an attack that returns the detached perturbation",
+        """
+        def attack(model, x):
+            delta = torch.zeros(3, 4, requires_grad=True).cuda()
+            model(x + delta).sum().backward()
+            delta.data = delta + 0.1 * delta.grad.sign()
+            return delta.detach()
+
+        attack(Net().to(device), torch.randn(3, 4, device=device))
+        """,
+        "DG112",
+        "delta = torch.zeros(3, 4, requires_grad=True).cuda()",
+        "delta",
+    ),
+    Program(
+        "a copy made a leaf again",
+        """
+        z = torch.randn(3, 4, requires_grad=True).cuda()
+        z = z.detach().requires_grad_()
+        Net().to(device)(z).sum().backward()
+        assert z.grad is not None
+        """,
+    ),
+    Program(
         "a moved leaf registered as a parameter",
         """
         class Bias(nn.Module):
