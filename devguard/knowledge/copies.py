@@ -82,12 +82,16 @@ def callers() -> tuple[Caller, ...]:
     )
 
 
-@functools.lru_cache(maxsize=4096)
 def purpose_of_code(code: CodeType) -> str:
     """The purpose of copies that a library function makes: "set-up", "offload", "parallel" …; empty for all other code."""
-    path = code.co_filename.replace("\\", "/")
+    return _purpose(code.co_filename, code.co_name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _purpose(filename: str, function: str) -> str:
+    path = filename.replace("\\", "/")
     for caller in callers():
         inside = f"/{caller.file}" in path if caller.file.endswith("/") else path.endswith(f"/{caller.file}")
-        if inside and ("*" in caller.functions or code.co_name in caller.functions):
+        if inside and ("*" in caller.functions or function in caller.functions):
             return caller.purpose
     return ""

@@ -8,7 +8,7 @@ import torch
 
 from devguard.knowledge.copies import mixed_ops
 from devguard.observe import scopes, source
-from devguard.observe.copies_facts import BACKWARD, OFFLOAD, PRINT, SAVE, SET_UP, CopyFact, CopyFacts
+from devguard.observe.copies_facts import BACKWARD, OFFLOAD, PARALLEL, PRINT, SAVE, SET_UP, CopyFact, CopyFacts
 from devguard.observe.copies_identity import Recent
 from devguard.observe.copies_intent import (
     MAKERS,
@@ -37,6 +37,7 @@ from devguard.observe.tally import Tally
 _Tensor = torch.Tensor
 _UNASKED = ("DG301", "DG309", "DG307")
 _ASKED = ("DG302", "DG303", "DG306", "DG307", "DG308", "DG309")
+_PLACES = 5000  # a program that writes code as it runs could have any number
 _BURST = 3  # ops between two copies of one go
 # Copies that somebody arranged: a guard on implicit copies leaves them alone.
 _ARRANGED = (SET_UP, OFFLOAD, BACKWARD, PRINT, SAVE)
@@ -149,6 +150,8 @@ class Copies:
         copy = _Copy(op, data, result, how, not explicit, bool(op.kwargs.get("non_blocking", False)))
         copy.entry = entry
         copy.purpose = purpose_of(op.frame)
+        if copy.purpose == PARALLEL:
+            copy.implicit = False  # DataParallel moves its inputs because it was asked to
         if entry is not None and entry.name in READS and not copy.purpose:
             copy.purpose = PRINT if entry.name in ("Tensor.__repr__", "Tensor.__format__") else ""
         return copy
@@ -230,6 +233,9 @@ class Copies:
         origin = recorder.origins.of(copy.data) if seen else None
         fact = self.facts.copies.get(key)
         if fact is None:
+            if len(self.facts.copies) >= _PLACES:
+                recorder.facts.not_seen(f"copies at more than {_PLACES} places", None, recorder.steps.now)
+                return
             fact = self.facts.copies[key] = self._fact(copy, origin, pinned, blocking, mask)
         step = recorder.steps.now
         fact.tally.hit(step, recorder.facts.warmup, bytes_of(copy.data))
@@ -249,7 +255,7 @@ class Copies:
         seen = copy.data is not copy.target
         given = source.assigned_name(op.site)
         source_device = str(copy.data.device) if seen else "cpu"
-        if not seen:
+        if not seen or (copy.implicit and copy.entry is not None and copy.entry.name in MAKERS):
             name, role = given, "result"
         elif copy.implicit and not copy.argument and origin is not None and origin.site == op.site:
             name, role = "", "operand"  # made and copied inside the library function: it has no name of the user's

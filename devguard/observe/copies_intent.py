@@ -23,7 +23,7 @@ READS = frozenset(
 _RELEVANT = MOVES | MAKERS | READS
 _MOVERS = frozenset({"to", "cuda", "cpu", "pin_memory", "_apply", "convert", "send_to_device"})
 _PLUMBING = frozenset({"_call_impl", "_wrapped_call_impl", "__call__", "decorate_context", "_fn", "wrapper", "inner"})
-_LIBRARY_FRAMES = 4  # of the innermost library: further out lie its training loops, which enclose everything
+_LIBRARY_FRAMES = 8  # of the innermost library: further out lie its training loops, which enclose everything
 _STACK = 6
 
 _graph_task: Any = torch._C._current_graph_task_id
@@ -59,15 +59,15 @@ def is_explicit(entry: Entry | None) -> bool:
         code = frame.f_code
         if code.co_name in _MOVERS or purpose_of_code(code):
             return True
-        served = served or _serves(code)
+        served = served or _serves(code.co_filename)
         frame = frame.f_back
     return not served
 
 
 @functools.lru_cache(maxsize=1024)
-def _serves(code: CodeType) -> bool:
-    """Is this PyTorch's own code, other than what only passes calls on (tree_map, the standard library)?"""
-    path = code.co_filename.replace("\\", "/")
+def _serves(filename: str) -> bool:
+    """Is this file PyTorch's own code, other than what only passes calls on (tree_map, the standard library)?"""
+    path = filename.replace("\\", "/")
     return "/torch/" in path and not path.endswith("_pytree.py")
 
 
@@ -108,7 +108,7 @@ def library_function(frame: FrameType | None) -> str:
     """The function of PyTorch that the program called and that copies inside: `pack_padded_sequence`; empty where there is none."""
     name = ""
     while frame is not None and kind_of(frame.f_code) == SKIPPED:
-        if _serves(frame.f_code) and frame.f_code.co_name not in _PLUMBING:
+        if _serves(frame.f_code.co_filename) and frame.f_code.co_name not in _PLUMBING:
             name = frame.f_code.co_name
         frame = frame.f_back
     return name

@@ -21,6 +21,7 @@ from devguard.observe.recorder import Recorder
 from devguard.observe.symbolize import module_ast, position, statement_at
 from devguard.observe.tally import Tally
 
+_CODES = 5000
 _METHODS = ("to", "cuda", "cpu")
 # Methods whose result is the tensor again: a chain that ends in one of them is thrown away as a whole.
 _PASSING = frozenset(
@@ -58,6 +59,8 @@ class Discarded:
         code = frame.f_code
         known = self._verdicts.get(id(code))
         if known is None:
+            if len(self._verdicts) >= _CODES:
+                self._verdicts.clear()
             known = self._verdicts[id(code)] = (code, {})
         verdict = known[1].get(frame.f_lasti)
         if verdict is None:

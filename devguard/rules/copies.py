@@ -16,15 +16,14 @@ from devguard.observe.copies_facts import (
     CopyFacts,
 )
 from devguard.observe.facts import Facts
+from devguard.rules.copies_faults import discarded_finding, unsafe_finding
 from devguard.rules.copies_findings import (
     MAKERS,
-    discarded_finding,
     implicit_finding,
     peer_finding,
     repeated_finding,
     round_trip_finding,
     transfer_finding,
-    unsafe_finding,
     whole_module_finding,
 )
 from devguard.rules.copies_source import comes_back, made_by_factory

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
-from devguard.observe.copies_facts import CopyFact, DiscardFact, UnsafeFact
+from devguard.observe.copies_facts import CopyFact
 from devguard.observe.facts import Facts
 from devguard.observe.site import Site
-from devguard.observe.source import text_of
+from devguard.observe.source import node_at, text_of, users_code
 from devguard.observe.symbolize import users_line
 from devguard.observe.tally import Tally
 from devguard.rules.copies_source import is_assignment_to_part, receiver
@@ -29,7 +30,8 @@ from devguard.rules.rates import cost_level, per_step
 MAKERS = ("tensor", "as_tensor", "asarray", "new_tensor")
 
 
-def _numbers(tally: Tally, facts: Facts) -> dict[str, Any]:
+def numbers(tally: Tally, facts: Facts) -> dict[str, Any]:
+    """The counts of a finding."""
     return {
         "count": tally.count,
         "first_step": tally.first_step,
@@ -52,7 +54,7 @@ def _finding(
         "tensor": tensor_ref(fact.tensor, None),
         "history": history(fact.tensor.origin, facts),
         "fix": fix,
-        **_numbers(fact.tally, facts),
+        **numbers(fact.tally, facts),
         **place(fact.site),
         **more,
     }
@@ -97,13 +99,23 @@ def implicit_finding(fact: CopyFact, facts: Facts) -> Finding:
         message = f"torch.where() copies {named(fact.tensor)}{made_at(fact)}, a tensor without dimensions, {way}: {many}{wait}"
         fix = Fix(f"give torch.where() a Python number, or make {name} on {fact.target}", safe=True)
     else:
-        message = f"{_op_name(fact)} copies {named(fact.tensor)}{made_at(fact)} {way}, unasked: {many}{wait}"
+        message = f"{culprit(fact)} copies {named(fact.tensor)}{made_at(fact)} {way}, unasked: {many}{wait}"
         fix = Fix(f"make {name} on {fact.target}, or move it there once, outside the loop")
     return _finding("DG301", message, fact, facts, fix, users_line(fact.site))
 
 
-def _op_name(fact: CopyFact) -> str:
-    return fact.how.removeprefix("aten.").partition(".")[0]
+def culprit(fact: CopyFact) -> str:
+    """What copied, as it is written in the source: a function or method, or an index that NumPy made."""
+    op = fact.how.removeprefix("aten.").partition(".")[0]
+    if op != "_to_copy":
+        return f"{op}()"
+    node = node_at(*users_code(fact.site)) if fact.site is not None else None
+    if isinstance(node, ast.Call):
+        function = node.func
+        return f".{function.attr}()" if isinstance(function, ast.Attribute) else f"{text_of(function)}()"
+    if isinstance(node, (ast.Subscript, ast.Assign, ast.AugAssign)):
+        return "an index that is a NumPy array"
+    return "an op"
 
 
 def _maker_fix(fact: CopyFact) -> Fix:
@@ -291,7 +303,7 @@ def peer_finding(fact: CopyFact, facts: Facts) -> Finding:
         )
         fix = Fix(f"copy {name} to {fact.target} once and keep the copy there", safe=True)
     else:
-        act = "an assignment to a part of a tensor" if is_assignment_to_part(fact.site) else f"{_op_name(fact)}()"
+        act = "an assignment to a part of a tensor" if is_assignment_to_part(fact.site) else culprit(fact)
         message = (
             f"{act} copies {named(fact.tensor)}{made_at(fact)} from {fact.source} to {fact.target}, unasked: {many}"
         )
@@ -299,99 +311,3 @@ def peer_finding(fact: CopyFact, facts: Facts) -> Finding:
             f"make {name} on {fact.target}, or move it there by an explicit .to() where the stages of the model meet"
         )
     return _finding("DG309", message, fact, facts, fix, users_line(fact.site))
-
-
-# -- DG304, DG305 ---------------------------------------------------------------------------------------------------------
-
-
-def unsafe_finding(fact: CopyFact, events: list[UnsafeFact], facts: Facts) -> Finding:
-    """The host touched a copy that was still on its way."""
-    tally = Tally()
-    for event in events:
-        tally.count += event.tally.count
-        tally.last_step = max(tally.last_step, event.tally.last_step)
-        tally.steady_count += event.tally.steady_count
-    tally.first_step = min(event.tally.first_step for event in events)
-    first = events[0]
-    copied, touched = users_line(fact.site), users_line(first.site)
-    times = "once" if tally.count == 1 else f"{tally.count} times"
-    if first.what == "read":
-        name = fact.given_name or first.name or fact.tensor.name
-        act = "formatted" if "format" in first.how else "printed" if "repr" in first.how else "read"
-        message = (
-            f"{named(fact.tensor, name)} is copied from {fact.source} with non_blocking=True and {act} on the host at "
-            f"{line_of(touched)} before the copy is known to be complete ({times}): the numbers may be old or half written"
-        )
-        fix = Fix(
-            "copy without non_blocking, or wait before reading: record an event after the copy and event.synchronize()"
-        )
-        cause = copied
-    else:
-        name = fact.tensor.name or first.name
-        where = f" at {line_of(touched)}" if touched else ""
-        message = (
-            f"{named(fact.tensor, name)} is pinned and still being copied to {fact.target} when the host overwrites it{where} "
-            f"({times}): the device may get the new numbers, or a mixture"
-        )
-        fix = Fix(
-            "use two buffers in turn, or wait for an event recorded after the copy before the buffer is filled again"
-        )
-        cause = touched or copied
-    site = first.site or fact.site
-    ref = tensor_ref(fact.tensor)
-    ref.name = name
-    return finding(
-        "DG304",
-        message,
-        op=fact.op,
-        level="error",
-        certainty="certain" if all(event.certain for event in events) else "likely",
-        bytes=fact.tensor.nbytes * tally.count,
-        cause=cause,
-        module=fact.module,
-        module_type=fact.module_type,
-        tensor=ref,
-        history=history(fact.tensor.origin, facts),
-        fix=fix,
-        **_numbers(tally, facts),
-        **place(site),
-    )
-
-
-def discarded_finding(fact: DiscardFact, facts: Facts) -> Finding:
-    """A move whose result nobody took."""
-    name = fact.tensor.name or "the tensor"
-    call = f".{fact.method}()"
-    kept = f"{name} itself stays on {fact.tensor.device}"
-    if not fact.moved:
-        message = f"the result of {call} on {named(fact.tensor)} is thrown away; it is on {fact.target} already, so nothing is lost"
-    elif fact.how == "loop variable":
-        message = (
-            f"{call} is assigned to the loop variable {name} alone: {named(fact.tensor)} is copied to {fact.target}, "
-            f"but the collection that the loop goes over keeps the one on {fact.tensor.device}"
-        )
-    else:
-        message = (
-            f"the result of {call} on {named(fact.tensor)} is thrown away: a tensor does not move in place, {kept}"
-        )
-    if fact.how == "loop variable":
-        text = f"build a new collection: [{name}.to(device) for {name} in ...], or assign to its key or index"
-    else:
-        text = f"assign the result: {name} = {name}.{fact.method}({'device' if fact.method == 'to' else ''})"
-    harmless = not fact.moved or fact.temporary
-    return finding(
-        "DG305",
-        message,
-        op=fact.method,
-        level="note" if harmless else "error",
-        certainty="likely" if fact.how == "loop variable" else "certain",
-        bytes=fact.tensor.nbytes * fact.tally.count if fact.moved else 0,
-        cause=users_line(fact.site),
-        module=fact.module,
-        module_type=fact.module_type,
-        tensor=tensor_ref(fact.tensor, fact.target or None),
-        history=history(fact.tensor.origin, facts),
-        fix=Fix(text),
-        **_numbers(fact.tally, facts),
-        **place(fact.site),
-    )

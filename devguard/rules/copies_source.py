@@ -51,19 +51,22 @@ def is_assignment_to_part(raw: RawSite | None) -> bool:
 # -- the scope of a place -----------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=512)
 def scope_of(code: CodeType) -> ast.AST | None:
     """The syntax tree of the function that a code object belongs to (of the module, for code at its top level)."""
-    tree = module_ast(code.co_filename)
-    if tree is None or code.co_name == "<module>":
+    return _scope(code.co_filename, code.co_name, code.co_firstlineno)
+
+
+@functools.lru_cache(maxsize=512)
+def _scope(filename: str, name: str, line: int) -> ast.AST | None:
+    tree = module_ast(filename)
+    if tree is None or name == "<module>":
         return tree
     best: ast.AST | None = None
-    line = code.co_firstlineno
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-            named = isinstance(node, ast.Lambda) or node.name == code.co_name
-            comprehension = code.co_name.startswith("<") and first <= line <= (node.end_lineno or first)
+            named = isinstance(node, ast.Lambda) or node.name == name
+            comprehension = name.startswith("<") and first <= line <= (node.end_lineno or first)
             if (first == line and named) or comprehension:
                 best = node
     return best if best is not None else tree
@@ -187,16 +190,17 @@ def comes_back(out: tuple[Place, ...], back: tuple[Place, ...]) -> bool:
     for code, left in out:
         for other, returned in back:
             if code is other:
-                return left != returned and _flows(code, left, returned)
+                return left != returned and _flows(code.co_filename, code, left, returned)
     return False
 
 
 @functools.lru_cache(maxsize=1024)
-def _flows(code: CodeType, left: int, returned: int) -> bool:
+def _flows(filename: str, code: CodeType, left: int, returned: int) -> bool:
+    # The file's name is in the key because code objects of two files with the same text are equal.
     scope, start, end = scope_of(code), node_at(code, left), node_at(code, returned)
     if scope is None or not isinstance(start, ast.expr) or end is None or start is end:
         return False
-    modules = _imported(code.co_filename)
+    modules = _imported(filename)
     flow = _Flow(start, modules)
     for _ in range(8):
         before = len(flow.names)
