@@ -41,6 +41,16 @@ def parse_spec(spec: str) -> tuple[DeviceType, int]:
     return DEVICE_TYPES[match[1]], count
 
 
+def driver_error(what: str, hint: str = "") -> Exception:
+    """What PyTorch raises for an error of the CUDA driver."""
+    kind: Any = getattr(torch, "AcceleratorError", RuntimeError)
+    return kind(  # type: ignore[no-any-return]
+        f"CUDA error: {what}\n{hint}CUDA kernel errors might be asynchronously reported at some other API call, "
+        "so the stacktrace below might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+    )
+
+
 class _Current(threading.local):
     index = 0
 
@@ -75,14 +85,7 @@ class Devices:
     def check(self, index: int) -> int:
         """`index` if there is such a device; raises what CUDA raises for an ordinal out of range otherwise."""
         if not 0 <= index < (self.count if self.visible is None else self.visible):
-            raise torch.AcceleratorError(
-                "CUDA error: invalid device ordinal\n"
-                "GPU device may be out of range, do you have enough GPUs?\n"
-                "CUDA kernel errors might be asynchronously reported at some other API call, "
-                "so the stacktrace below might be incorrect.\n"
-                "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
-                "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
-            )
+            raise driver_error("invalid device ordinal", "GPU device may be out of range, do you have enough GPUs?\n")
         return index
 
     def resolve(self, device: Any) -> int | None:
@@ -99,6 +102,10 @@ class Devices:
             index = device.index
         sys.modules[self._touch]._lazy_init()  # PyTorch's own: it raises in a child that was forked too late
         return self._current.index if index is None else self.check(index)
+
+    def touched(self) -> bool:
+        """Has the program used a device yet?"""
+        return bool(sys.modules[self._touch].is_initialized())
 
     def index(self, device: Any = None) -> int:
         """Index of the device that `device` means; the current one for None, a negative number, or another device."""

@@ -16,6 +16,7 @@ from torch._C import DispatchKey
 
 from devguard.knowledge import placement
 from devguard.simulate import scalars
+from devguard.simulate.devices import driver_error
 from devguard.simulate.tensor import SimTensor
 
 if TYPE_CHECKING:
@@ -111,6 +112,13 @@ def always(func: Any) -> Check | None:
 def name_in_table(func: Any) -> str:
     base = str(func._schema.name.partition("::")[2])
     return base if func._overloadname == "default" else f"{base}.{func._overloadname}"
+
+
+def in_forked_child(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raises what PyTorch or the driver says in a child that was forked after its parent had used a device."""
+    if not any(isinstance(t, SimTensor) for t in flat(list(args))):
+        torch.cuda._lazy_init()
+    raise driver_error("initialization error")
 
 
 def check_generator(generator: torch.Generator, wanted: str) -> None:

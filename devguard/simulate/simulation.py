@@ -12,6 +12,7 @@ from torch.utils import _device
 from devguard.simulate import (
     accelerator,
     autocast,
+    constructors,
     cuda,
     dispatch,
     factories,
@@ -21,6 +22,7 @@ from devguard.simulate import (
     modules,
     pinned,
     random,
+    refusals,
     refusals_composites,
     state,
     storage,
@@ -70,6 +72,7 @@ class Simulation:
             functions.install(self.devices, self._patches)
             storage.install(self.devices, self._patches)
             pinned.install(self._patches)
+            constructors.install(self.devices, self._patches)
             self._patches.on_restore(self.intercepts.end)
             self._patches.on_restore(self.late.all_arrive)
             modules.install(self.devices, self._patches)
@@ -90,6 +93,12 @@ class Simulation:
         if self._running:
             self._running = False
             self._patches.restore()
+
+    def forked(self) -> None:
+        """Called in a child process: like CUDA, devices that its parent has touched can't be used in it."""
+        if self.devices.touched():
+            self.devices.forked = True
+            self.intercepts.look("forked", before=refusals.in_forked_child)
 
     def __enter__(self) -> Simulation:
         return self.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +24,15 @@ def current() -> Simulation:
             "devguard.simulate(...), or move it to the CPU before leaving"
         )
     return _active
+
+
+def _in_forked_child() -> None:
+    if _active is not None:
+        _active.forked()
+
+
+if hasattr(os, "register_at_fork"):  # handlers can't be taken back: this one does nothing where no simulation runs
+    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def set_active(simulation: Simulation | None) -> None:
