@@ -31,6 +31,7 @@ from devguard.observe.syncs_names import name_of, optimizer_name, tensor_fact
 from devguard.observe.syncs_place import Stack, Verdict, autograd_node, group_key, judge, judge_reported
 
 _MAX_NAMES = 4
+_STEP_ON_DEVICE = frozenset({"ASGD"})  # keeps its counter with its parameters by itself
 # PyTorch wraps the method for torch.compile's sake: the code that is on the stack is the wrapped one's.
 DISPATCH_CODE = inspect.unwrap(DispatchMode.__torch_dispatch__).__code__
 
@@ -177,12 +178,13 @@ class Syncs:
         if verdict.how == "backward":
             return ""
         if verdict.advice in ("optimizer", "lr"):
-            name, key = optimizer_name(subject, stack)
-            if key == "step":
+            name, key, kind = optimizer_name(subject, stack)
+            verdict.library = kind or verdict.library
+            if key == "step" and kind not in _STEP_ON_DEVICE:
                 verdict.rule, verdict.how, verdict.advice, verdict.library = "DG201", "state", "optimizer step", ""
             elif key:
                 verdict.hidden, verdict.advice = f"`{key}`", "optimizer lr" if key == "lr" else "optimizer"
-            if name:
+            if name or kind:
                 return name
         return name_of(self.recorder, subject, stack, verdict, sync.kind in ("dynamic-shape", "host-copy", "library"))
 

@@ -80,18 +80,19 @@ def _computed(reading: Reading, variable: Callable[[str], Any], receiver_first: 
     return ""
 
 
-def optimizer_name(tensor: Any, stack: Stack) -> tuple[str, str]:
-    """(`opt.state[...]['step']`, `step`) of a tensor in an optimizer's state or groups, or that is computed from a learning rate on the
-    device; two empty strings for any other."""
+def optimizer_name(tensor: Any, stack: Stack) -> tuple[str, str, str]:
+    """(`opt.state[...]['step']`, `step`, `Adam`) of a tensor in an optimizer's state or groups, or that is computed from a learning rate
+    on the device; name and key are empty for any other tensor, all three where no optimizer runs."""
     for frame in stack.torch_frames:
         variable = variables(frame)
         owner = variable("self")
         if isinstance(owner, torch.optim.Optimizer):
             called = names.name_of_object(owner, stack.user) or "optimizer"
-            return _in_optimizer(tensor, vars(owner), called) or (
-                ("lr", "lr") if on_device(variable("lr")) else ("", "")
-            )
-    return "", ""
+            found = _in_optimizer(tensor, vars(owner), called)
+            if found is None:
+                found = ("lr", "lr") if on_device(variable("lr")) else ("", "")
+            return *found, type(owner).__name__
+    return "", "", ""
 
 
 def _in_optimizer(tensor: Any, own: dict[str, Any], called: str) -> tuple[str, str] | None:
