@@ -173,9 +173,9 @@ def confusion(model, loader):
     """How often each digit was taken for each other: a row per true digit."""
     model.eval()
     table = torch.zeros(CLASSES * CLASSES, device=DEVICE)
-    for images, labels in loader:
+    for images, labels in loader:  # planted: DG108 the labels are never moved
         images = images.to(DEVICE, non_blocking=True)
-        cells = labels * CLASSES + model(images).argmax(1)  # planted: DG108 the labels are still on the CPU
+        cells = labels * CLASSES + model(images).argmax(1)
         table.index_add_(0, cells, torch.ones_like(cells, dtype=table.dtype))
     return table.reshape(CLASSES, CLASSES).int().cpu()
 
