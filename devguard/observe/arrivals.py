@@ -10,7 +10,7 @@ import torch
 from devguard.observe.dispatch import Handlers
 from devguard.observe.entries import Entry
 from devguard.observe.frames import raw_site
-from devguard.observe.names import children, is_value
+from devguard.observe.namespaces import children, is_value
 from devguard.observe.origins import Origin, storage_key
 from devguard.observe.recorder import Recorder
 

@@ -14,8 +14,9 @@ from devguard.observe.construction import Construction
 from devguard.observe.frames import LIBRARY, PROJECT, kind_of, kind_of_file
 from devguard.observe.module_stack import registered
 from devguard.observe.moves import Moves
-from devguard.observe.names import children, is_value, name_of, name_of_object, scope_of, search
-from devguard.observe.origins import Origin, storage_key
+from devguard.observe.names import name_and_base, name_of_object
+from devguard.observe.namespaces import children, is_value, scope_of, search
+from devguard.observe.origins import Origin, stations, storage_key
 from devguard.observe.recorder import Recorder
 from devguard.observe.scan import Held, devices_of, joined, own_slots, slots, unregistered
 from devguard.observe.source_search import assignment_site, class_place
@@ -131,6 +132,7 @@ class Locator:
         self.by_id: dict[int, Place] = {}
         self.by_key: dict[int, Place] = {}
         self.by_origin: dict[int, Place] = {}
+        self._registered: set[int] = set()  # stations of what is registered now, or was before it was moved
         self._facts: dict[int, ModuleFact] = {}
         self._prefixes: dict[int, str] = {}
         self._inside: set[int] = set()
@@ -156,6 +158,8 @@ class Locator:
             origin = origins.of(place.tensor)
             if origin is not None:
                 self.by_origin.setdefault(id(origin), place)
+                if place.kind != "attribute":
+                    self._registered.update(id(station) for station in stations(origin))
 
     def place_of(self, tensor: Any) -> tuple[Place | None, str]:
         """Who holds a tensor, and how that is known: `identity`, `storage`, `origin` (it was calculated from what is held), or nobody."""
@@ -178,8 +182,14 @@ class Locator:
         """What names of tensors inside a module begin with: the user's name for the module, if there is one."""
         found = self._prefixes.get(id(root))
         if found is None:
-            found = self._prefixes[id(root)] = name_of_object(root, self.frame) or self.recorder.module_path(root)[0]
+            found = self._name(root) or self.recorder.module_path(root)[0]
+            self._prefixes[id(root)] = found
         return found
+
+    def _name(self, module: Any) -> str:
+        """The user's name for a module; `self` is none."""
+        name = name_of_object(module, self.frame)
+        return "" if name == "self" else name.removeprefix("self.")
 
     def module_fact(self, module: Any) -> ModuleFact:
         """What is known about a module, worked out once per failure."""
@@ -190,7 +200,7 @@ class Locator:
 
     def _module_fact(self, module: Any) -> ModuleFact:
         path, kind = self.recorder.module_path(module)
-        variable = name_of_object(module, self.frame) if not path else ""
+        variable = self._name(module) if not path else ""
         if not path and module is not self.root:
             path = variable
         cls = type(module)
@@ -257,6 +267,13 @@ class Locator:
         """The facts of one tensor."""
         if place is None:
             place, how = self.place_of(tensor)
+        named, base = (
+            ("", tensor) if place is not None else name_and_base(tensor, self.frame, self.recorder.origins.of(tensor))
+        )
+        if (
+            base is not tensor
+        ):  # calculated in the failing statement itself: what it was calculated from is what is out of place
+            return self.operand(argument, base)
         origin = self.recorder.origins.of(place.tensor if place is not None and how == "origin" else tensor)
         fact = OperandFact(
             name="", kind="value", argument=argument, device=str(tensor.device), shape=tuple(tensor.shape),
@@ -266,11 +283,11 @@ class Locator:
         )  # fmt: skip
         if place is not None:
             self._held(fact, place, tensor, how)
-        if not fact.name:
-            fact.name = name_of(tensor, self.frame, origin)
+        fact.name = fact.name or named
         if place is None or how != "identity":
             receiver = self.input_of(tensor)
             fact.input_of = self.module_fact(receiver) if receiver is not None else None
+            fact.copy_of = next((s for s in list(stations(origin))[1:] if id(s) in self._registered), None)
         if place is None and origin is None:
             fact.assigned = assignment_site(fact.name, self.frame)
         return fact

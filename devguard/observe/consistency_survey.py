@@ -9,7 +9,7 @@ import torch
 
 from devguard.observe.consistency_facts import OperandFact
 from devguard.observe.consistency_locate import Locator, Place, is_loss, modules_in_frames
-from devguard.observe.names import children, is_value
+from devguard.observe.namespaces import children, is_value
 from devguard.observe.origins import storage_key
 from devguard.observe.scan import own_slots
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from devguard.observe.module_stack import registered
-from devguard.observe.names import children, is_value
+from devguard.observe.namespaces import children, is_value
 from devguard.observe.origins import storage_key
 
 _DEPTH = 4  # `self.helper.tables['rope'][0]`

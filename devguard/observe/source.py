@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from devguard.observe.frames import RawSite
+from devguard.observe.namespaces import children, instance_dict
 from devguard.observe.symbolize import position, statement_at
 
 _READERS = frozenset(
@@ -130,34 +131,41 @@ def _operands(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def operand_text(frame: FrameType | None, tensor: Any, variables: dict[str, Any]) -> str:
-    """The operand of the user's instruction that `tensor` most likely is: whose base variable agrees with it best.
+def operand_at(frame: FrameType | None, tensor: Any, variables: dict[str, Any]) -> tuple[str, Any]:
+    """(text, base) of the operand of the user's instruction that `tensor` most likely is.
 
-    ``criterion(out, y.float())`` calls its second operand `y`; one made inline (``x + torch.ones(3)``) is shown as
-    it is written."""
-    if frame is None:
-        return ""
-    node = node_at(frame.f_code, frame.f_lasti)
-    if node is None:
-        return ""
-    best, text = 0, ""
-    for operand in _operands(node):
+    Base is the variable's tensor that the operand is calculated from on the spot: ``criterion(out, y.float())`` calls its second operand
+    `y`, ``x - torch.log(u)`` its second `u`. One made inline (``x + torch.ones(3)``) has no base, and is shown as it is written."""
+    node = None if frame is None else node_at(frame.f_code, frame.f_lasti)
+    best, text, found = 0, "", None
+    for operand in _operands(node) if node is not None else ():
         base = _spine(operand)[-1]
-        if isinstance(base, (ast.BinOp, ast.UnaryOp)):  # `labels * 2` is called by the tensor in it
-            inner = [
-                n for n in ast.walk(base) if isinstance(n, ast.Name) and isinstance(variables.get(n.id), torch.Tensor)
-            ]
-            base = inner[0] if len(inner) == 1 else base
-        value = variables.get(base.id) if isinstance(base, ast.Name) else None
-        score, name = 2 if isinstance(base, ast.Name) else 3, text_of(operand)
-        if isinstance(value, torch.Tensor):
-            agrees = 2 * (value.shape == tensor.shape) + (value.dtype == tensor.dtype)
-            score, name = (5 + agrees, text_of(base)) if value.device == tensor.device else (0, "")
-        elif isinstance(base, (ast.Constant, ast.Lambda)):
+        if isinstance(base, (ast.Constant, ast.Lambda)):
             continue
+        leaf, value = _leaf(operand, tensor, variables)
+        if leaf is not None:
+            agrees = 2 * (value.shape == tensor.shape) + (value.dtype == tensor.dtype)
+            score, name = 5 + agrees + 4 * (leaf in _spine(operand)), text_of(leaf)
+        elif isinstance(base, ast.Name) and isinstance(variables.get(base.id), torch.Tensor):
+            continue  # it begins with a tensor of another device
+        else:
+            score, name = 2 if isinstance(base, ast.Name) else 3, text_of(operand)
         if score > best:
-            best, text = score, name
-    return text if len(text) <= 80 else text[:77] + "..."
+            best, text, found = score, name, value
+    return (text if len(text) <= 80 else text[:77] + "..."), found
+
+
+def _leaf(operand: ast.expr, tensor: Any, variables: dict[str, Any]) -> tuple[ast.expr | None, Any]:
+    """The first part of an expression that plain look-ups turn into a tensor of the same device; 0-dim ones only where no other is."""
+    scalar: tuple[ast.expr | None, Any] = (None, None)
+    for node in ast.walk(operand):
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+            value = look_up(node, variables)
+            if isinstance(value, torch.Tensor) and value.device == tensor.device:
+                if value.dim() or not tensor.dim():
+                    return node, value
+                scalar = (node, value) if scalar[0] is None else scalar
+    return scalar
 
 
 def read_text(frame: FrameType | None) -> str:
@@ -207,30 +215,35 @@ def operand_values(frame: FrameType, lasti: int) -> list[tuple[str, Any]]:
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:
-    """What an expression stands for, by looking up names, attributes and constant indices only."""
+    """What an operand of a dead frame stands for; a tensor's methods and indices are taken to stay on its device."""
     if isinstance(node, ast.Starred):
         return _value(node.value, frame)
-    if isinstance(node, ast.Name):
-        return frame.f_locals.get(node.id, frame.f_globals.get(node.id, _MISSING))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in _MOVING:
         owner = _value(node.func.value, frame)
         return owner if isinstance(owner, torch.Tensor) else _MISSING
+    if isinstance(node, (ast.Subscript, ast.Attribute)):
+        owner = _value(node.value, frame)
+        if isinstance(owner, torch.Tensor):
+            return owner
+    return look_up(node, {**frame.f_globals, **frame.f_locals})
+
+
+def look_up(node: ast.expr, variables: dict[str, Any]) -> Any:
+    """What names, attributes in instance dictionaries, and keys lead to; nothing of the user's is called. `_MISSING` for anything else."""
+    if isinstance(node, ast.Name):
+        return variables.get(node.id, _MISSING)
     if isinstance(node, ast.Attribute):
-        owner = _value(node.value, frame)
-        if isinstance(owner, torch.Tensor):
-            return owner
-        for table in ("_parameters", "_buffers", "_modules") if isinstance(owner, torch.nn.Module) else ():
-            found = (owner.__dict__.get(table) or {}).get(node.attr)
-            if found is not None:
-                return found
-        return getattr(owner, "__dict__", {}).get(node.attr, _MISSING) if owner is not _MISSING else _MISSING
+        owner = look_up(node.value, variables)
+        if owner is _MISSING or isinstance(owner, torch.Tensor):
+            return _MISSING
+        own = instance_dict(owner)
+        if node.attr in own:
+            return own[node.attr]
+        return next((value for suffix, value in children(owner) if suffix == f".{node.attr}"), _MISSING)
     if isinstance(node, ast.Subscript):
-        owner = _value(node.value, frame)
-        if isinstance(owner, torch.Tensor):
-            return owner
-        if type(owner) in (list, tuple, dict) and isinstance(node.slice, ast.Constant):
-            try:
-                return owner[node.slice.value]
-            except (LookupError, TypeError):
-                return _MISSING
+        owner = look_up(node.value, variables)
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else look_up(node.slice, variables)
+        if owner is _MISSING or type(key) not in (int, str, bool) or isinstance(owner, torch.Tensor):
+            return _MISSING
+        return next((value for suffix, value in children(owner) if suffix == f"[{key!r}]"), _MISSING)
     return _MISSING

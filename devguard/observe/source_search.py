@@ -78,11 +78,13 @@ def _statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 @functools.lru_cache(maxsize=1024)
-def attribute_site(classes: tuple[tuple[str, str], ...], attribute: str, container: bool = False) -> Site | None:
+def attribute_site(
+    classes: tuple[tuple[str, str], ...], attribute: str, container: bool = False, near: int = 0
+) -> Site | None:
     """The statement in one of these classes that gives ``self.attribute`` its content.
 
     With `container` the statement that makes the container is preferred (``self.heads = []``), else the one that fills it
-    (``self.heads.append(...)``)."""
+    (``self.heads.append(...)``); the one at line `near` before all others."""
     for filename, qualname in classes:
         node = class_node(filename, qualname)
         if node is None:
@@ -93,6 +95,7 @@ def attribute_site(classes: tuple[tuple[str, str], ...], attribute: str, contain
         assigned = [s for s, v in found if isinstance(s, (ast.Assign, ast.AnnAssign)) and not _is_none(v)]
         filled = [s for s, value in found if not _is_empty(value)]
         choice = assigned if container and assigned else filled or [s for s, _ in found]
+        choice = [s for s, _ in found if s.lineno <= near <= (s.end_lineno or s.lineno)] or choice
         return site_of_node(filename, choice[0], qualname)
     return None
 

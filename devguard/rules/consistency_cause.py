@@ -111,17 +111,10 @@ def _of_attribute(odd: OperandFact, mismatch: Mismatch) -> Site | None:
         origin = earliest_copy(odd.origin)
         if origin is not None:
             made = line_of(origin.site, mismatch, library=holder.library)
-    stored = None if odd.through_helper else attribute_site(holder.classes, odd.attribute)
-    if odd.alias_of:
-        return stored or made
-    if made is None or stored is None:
-        return stored or made
-    # Made in the class itself, so the two are one statement or a helper's: the line that made it says more.
-    return (
-        made
-        if any(made.file == file for file, _ in holder.classes) and made.function.startswith(_names(holder))
-        else stored
+    stored = (
+        None if odd.through_helper else attribute_site(holder.classes, odd.attribute, near=made.line if made else 0)
     )
+    return stored or made
 
 
 def _names(module: ModuleFact) -> tuple[str, ...]:
@@ -134,7 +127,7 @@ def _of_value(odd: OperandFact, mismatch: Mismatch) -> Site | None:
         return None
     if odd.device != HOST:
         return _of_accelerator_value(odd, origin, mismatch)
-    first = earliest_copy(origin) or origin
+    first = earliest_copy(origin, odd.copy_of) or origin
     return line_of((earliest_factory(first) or first).site, mismatch)
 
 
@@ -155,10 +148,12 @@ def _made_inside(origin: Origin, mismatch: Mismatch) -> bool:
     return origin.site is not None and any(origin.site[0] is raw[0] for raw in mismatch.through[: len(mismatch.stack)])
 
 
-def earliest_copy(origin: Origin | None) -> Origin | None:
-    """The first station of the data on the device that it is on now: where it was made there, before casts and clones."""
+def earliest_copy(origin: Origin | None, stop: Origin | None = None) -> Origin | None:
+    """The first station of the data on the device that it is on now: where it was made there, before casts and clones.
+
+    Not from `stop` on: a copy of a parameter begins where it was copied."""
     while origin is not None and origin.parent is not None and origin.parent.device == origin.device:
-        if origin.parent.site is None:
+        if origin.parent.site is None or origin.parent is stop:
             break
         origin = origin.parent
     return origin
