@@ -11,6 +11,8 @@ import torch
 
 from devguard.knowledge.syncs_library import BACKWARD, COMPOSITES, LIBRARY, TRANSPARENT, LibrarySync
 from devguard.knowledge.syncs_table import SyncOp
+from devguard.observe.copies_facts import OFFLOAD, PARALLEL, SET_UP, SPLIT
+from devguard.observe.copies_intent import purpose_of
 from devguard.observe.frames import RawSite, kind_of
 from devguard.observe.symbolize import called_from, where
 from devguard.observe.syncs_expression import UNKNOWN, Reading, reading_at
@@ -26,9 +28,10 @@ class Stack:
 
     `engine`: the autograd engine runs between the two. `moving`: nn.Module.to and its kin do."""
 
-    __slots__ = ("engine", "inner", "moving", "torch_frames", "user")
+    __slots__ = ("engine", "inner", "moving", "start", "torch_frames", "user")
 
     def __init__(self, frame: FrameType | None) -> None:
+        self.start = frame
         self.inner: FrameType | None = None
         self.engine = self.moving = False
         self.torch_frames: list[FrameType] = []
@@ -117,8 +120,8 @@ def judge(sync: SyncOp, stack: Stack) -> Verdict | None:
     called = reading.callee
     if stack.engine or stack.user is None:
         return _in_backward(sync, reading)
-    if sync.op == "aten::_to_copy" and stack.moving:
-        return None  # a module moves: that is meant
+    if sync.op == "aten::_to_copy" and _is_meant(stack):
+        return None
     entry = library_sync(stack)
     if entry is not None:
         return _in_library(sync, *entry, reading)
@@ -171,6 +174,19 @@ def _in_library(sync: SyncOp, entry: LibrarySync, frame: FrameType, reading: Rea
     if entry.subject and sync.op.startswith("aten::_nested"):
         subject = entry.subject
     return Verdict(rule, "library", reading.callee, entry.name, hidden, advice, entry.note, subject, reading, frame)
+
+
+# Purposes of library code whose copies are what was asked for, each time.
+_MEANT = frozenset({OFFLOAD, SET_UP, PARALLEL, SPLIT})
+
+
+def _is_meant(stack: Stack) -> bool:
+    """Is a copy to the host the work of an offload hook, or of a module's move? The rules for copies judge those."""
+    if stack.moving or purpose_of(stack.start) in _MEANT:
+        return True
+    hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignored: None)(False)
+    pack = getattr(hooks[0], "__code__", None) if hooks else None
+    return pack is not None and stack.user is not None and stack.user.f_code is pack
 
 
 def _in_backward(sync: SyncOp, reading: Reading) -> Verdict | None:

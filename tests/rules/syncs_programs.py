@@ -214,5 +214,45 @@ for step in range(6):
     update(torch.randn(4, 8, device=device))
 """,
     ),
+    Program(
+        "save_on_cpu",
+        whole="""
+for step in range(6):
+    with torch.autograd.graph.save_on_cpu():
+        loss = net(torch.randn(4, 8, device=device)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    ),
+    Program(
+        "hooks that keep activations on the host",
+        whole="""
+for step in range(6):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.cpu(), lambda t: t.to(device)):
+        loss = net(torch.randn(4, 8, device=device)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    ),
+    Program(
+        "a leaf on the host",
+        whole="""
+scale = torch.ones(3, requires_grad=True)
+for step in range(6):
+    (net(torch.randn(4, 8, device=device)) * scale.to(device)).sum().backward()
+""",
+    ),
+    Program(
+        "a module that comes and goes",
+        whole="""
+for step in range(6):
+    net.to(device)
+    with torch.no_grad():
+        net(torch.randn(4, 8, device=device))
+    net.cpu()
+""",
+    ),
     Program("offload between two phases", whole=LOOP + "net.cpu()\nnet.to(device)\n" + LOOP),
 )

@@ -109,3 +109,27 @@ def test_a_guard_raises_at_the_line_that_waits(line: str, tmp_path: Path) -> Non
         watched(HEAD + LOOP + body, tmp_path)
     users = [entry for entry in caught.traceback if str(entry.path).endswith("program.py")]
     assert users[-1].statement.lines[0].strip() == line
+
+
+LIBRARY = """
+class Mean:
+    def __init__(self):
+        self.total = 0.0
+
+    def update(self, value):
+        self.total += value.item()
+"""
+
+
+def test_in_a_library_the_users_call_is_the_line_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    (packages / "metric_for_syncs.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(str(packages))
+    head = HEAD + "import metric_for_syncs\n\nmetric = metric_for_syncs.Mean()\n"
+    (found,) = waits(watched(head + LOOP + "    metric.update(loss.detach())\n", tmp_path))
+    assert found.where is not None
+    assert found.called_from is not None
+    assert found.cause is not None
+    assert found.where.text == "self.total += value.item()"
+    assert found.called_from.text == found.cause.text == "metric.update(loss.detach())"
