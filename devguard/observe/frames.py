@@ -39,7 +39,8 @@ def _package_root(name: str) -> str | None:
 _LIBRARY_ROOTS = _library_roots()
 _STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
 _OWN_ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-_KIND: dict[CodeType, int] = {}
+_Starts = dict[int, int]  # where an instruction was met -> where it starts
+_KNOWN: dict[CodeType, tuple[int, _Starts]] = {}
 
 
 def kind_of_file(filename: str) -> int:
@@ -63,10 +64,27 @@ def kind_of_file(filename: str) -> int:
 
 def kind_of(code: CodeType) -> int:
     """The kind of one code object, remembered."""
-    kind = _KIND.get(code)
-    if kind is None:
-        kind = _KIND[code] = kind_of_file(code.co_filename)
-    return kind
+    return _know(code)[0]
+
+
+def _know(code: CodeType) -> tuple[int, _Starts]:
+    known = _KNOWN.get(code)
+    if known is None:
+        known = _KNOWN[code] = (kind_of_file(code.co_filename), {})
+    return known
+
+
+def _start(code: CodeType, lasti: int, starts: _Starts) -> int:
+    """Where the instruction starts that `lasti` points into.
+
+    From Python 3.11 on an instruction is followed by cache entries (zeros in co_code), and while an instruction that has
+    become specialized runs a Python function (``x[i]``, a property), f_lasti points to the last of them.
+    """
+    raw, place = code.co_code, lasti
+    while place > 0 and not raw[place]:
+        place -= 2
+    starts[lasti] = place
+    return place
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
@@ -83,20 +101,25 @@ def project_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
+def _place(frame: FrameType, starts: _Starts) -> int:
+    lasti = frame.f_lasti
+    place = starts.get(lasti)
+    return _start(frame.f_code, lasti, starts) if place is None else place
+
+
 def raw_site(frame: FrameType | None) -> RawSite | None:
     """The raw site of the first user frame from `frame` outwards; None where no user frame is on this stack."""
-    known = _KIND
+    table = _KNOWN
     while frame is not None:
         code = frame.f_code
-        kind = known.get(code)
-        if kind is None:
-            kind = kind_of(code)
+        known = table.get(code)
+        kind, starts = known if known is not None else _know(code)
         if kind == PROJECT:
-            return (code, frame.f_lasti)
+            return (code, _place(frame, starts))
         if kind == LIBRARY:
             owner = project_frame(frame.f_back)
             if owner is None:
-                return (code, frame.f_lasti)
-            return (code, frame.f_lasti, owner.f_code, owner.f_lasti)
+                return (code, _place(frame, starts))
+            return (code, _place(frame, starts), owner.f_code, _place(owner, _know(owner.f_code)[1]))
         frame = frame.f_back
     return None
