@@ -14,7 +14,7 @@ from torch.nn.modules import module as nn_module
 from devguard.observe.construction import Construction
 from devguard.observe.frames import PROJECT, RawSite, kind_of, raw_site
 from devguard.observe.module_stack import ModuleStack, registered
-from devguard.observe.names import namespaces
+from devguard.observe.namespaces import namespaces
 from devguard.observe.optimizers_facts import HolderFact, HolderStory, OptimizerFacts
 from devguard.observe.optimizers_known import Known
 from devguard.observe.optimizers_state import tensor_fact

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from devguard.observe.dispatch import Op
 from devguard.observe.facts import TensorFact
 from devguard.observe.frames import RawSite, raw_site
-from devguard.observe.names import search
+from devguard.observe.namespaces import search
 from devguard.observe.optimizers_facts import OptimizerFacts, StateFact, StateStory
 from devguard.observe.optimizers_known import Known
 from devguard.observe.origins import storage_key
@@ -137,7 +137,7 @@ class StateCheck:
             if key is None or key in params or other is None:
                 continue
             inside = [(n, v) for n, v in vars(owner).items() if n != "param_groups"]
-            path = search(inside, lambda found, key=key: isinstance(found, _Tensor) and storage_key(found) == key, 4)
+            path = search(inside, _holds(key), 4)
             if path is None:
                 continue
             wrong: dict[str, StateFact] = {}
@@ -151,6 +151,10 @@ class StateCheck:
                 fact.tally.hit(self.recorder.steps.now, 0)
             return True
         return False
+
+
+def _holds(key: int) -> Callable[[Any], bool]:
+    return lambda found: isinstance(found, _Tensor) and storage_key(found) == key
 
 
 def _in_constructor(fact: StateFact) -> bool:

@@ -12,7 +12,8 @@ import torch
 
 from devguard.observe.construction import construction_site
 from devguard.observe.frames import raw_site
-from devguard.observe.names import name_of_object, namespaces
+from devguard.observe.names import name_of_object
+from devguard.observe.namespaces import namespaces
 from devguard.observe.process_facts import ModelUse, ProcessFacts
 from devguard.observe.recorder import Recorder
 
