@@ -185,10 +185,17 @@ def _unexplained(mismatch: Mismatch) -> Finding:
 def strays(facts: Facts) -> Iterator[Finding]:
     """Notes on what a move left behind and nothing has met yet."""
     table = facts.table(ConsistencyFacts)
-    met = {operand.name for m in table.mismatches.values() for operand in (*m.operands, *m.others)}
+    told = {_kept(operand) for m in table.mismatches.values() for operand in (*m.operands, *m.others)}
     for stray in list(table.strays.values()):
-        if stray.operand.name not in met:
+        if _kept(stray.operand) not in told:
+            told.add(_kept(stray.operand))
             yield _stray(stray)
+
+
+def _kept(operand: OperandFact) -> object:
+    """The place in a class where an unregistered tensor or module is kept: one change mends all that is kept there."""
+    holder = operand.holder
+    return (holder.qualified, operand.attribute) if holder is not None and operand.attribute else operand.name
 
 
 def _stray(stray: Stray) -> Finding:

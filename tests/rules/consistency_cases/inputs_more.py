@@ -224,4 +224,111 @@ CASES = (
         rules="DG101",
         tensor="weight|model.weight",
     ),
+    Case(
+        "detection targets list",
+        """
+        class Det(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.backbone = nn.Conv2d(3, 4, 1)
+            def forward(self, images, targets):
+                feats = [self.backbone(i[None]).mean() for i in images]
+                return sum((f - t["boxes"].sum(1)).abs().sum() for f, t in zip(feats, targets))
+        model = Det().to("cuda")
+        images = [torch.rand(3, 4, 4).to("cuda") for _ in range(2)]
+        targets = [{"boxes": torch.rand(2, 4), "labels": torch.ones(2)} for _ in range(2)]  # cause
+        model(images, targets)
+        """,
+        rules="DG101|DG108",
+        tensor="targets[0]['boxes']|t['boxes']|t",
+    ),
+    Case(
+        "tied head on another device",
+        """
+        class LM(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.wte = nn.Embedding(6, 4).to("cuda:0")
+                self.block = nn.Linear(4, 4).to("cuda:1")
+                self.head = nn.Linear(4, 6, bias=False)
+                self.head.weight = self.wte.weight  # cause
+            def forward(self, ids):
+                h = self.block(self.wte(ids).to("cuda:1"))
+                return self.head(h)  # cause
+        LM()(torch.zeros(1, 2, dtype=torch.long, device="cuda:0"))
+        """,
+        rules="DG101|DG108|DG102",
+        module="head",
+        devices=2,
+    ),
+    Case(
+        "discriminator forgotten",
+        """
+        class GAN:
+            def __init__(self):
+                self.G = nn.Linear(2, 3).to("cuda")
+                self.D = nn.Linear(3, 1)  # cause
+            def step(self):
+                fake = self.G(torch.randn(4, 2, device="cuda"))
+                return self.D(fake)
+        GAN().step()
+        """,
+        rules="DG101",
+        tensor="D.weight|weight",
+    ),
+    Case(
+        "model in a list of ensembles",
+        """
+        models = [nn.Linear(3, 2) for _ in range(2)]  # cause
+        models[0].cuda()
+        x = torch.ones(1, 3, device="cuda")
+        outs = [m(x) for m in models]
+        """,
+        rules="DG101",
+        tensor="models[1].weight|x",
+    ),
+    Case(
+        "moved copy thrown away",
+        """
+        model = nn.Linear(3, 2).cuda()
+        batch = {"x": torch.ones(1, 3)}  # cause
+        moved = {k: v.to("cuda") for k, v in batch.items()}
+        model(batch["x"])
+        """,
+        rules="DG101",
+        tensor="batch['x']",
+    ),
+    Case(
+        "timesteps made on host",
+        """
+        class U(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.temb = nn.Embedding(10, 4)
+            def forward(self, x, t):
+                return x + self.temb(t)
+        u = U().cuda()
+        x = torch.ones(2, 4, device="cuda")
+        for i in reversed(range(2)):
+            t = torch.full((2,), i, dtype=torch.long)  # cause
+            x = u(x, t)
+        """,
+        rules="DG101|DG108",
+        tensor="t",
+        module="temb",
+    ),
+    Case(
+        "moved under no grad by wrong name",
+        """
+        def to_device(batch, device):
+            for v in batch.values():
+                v = v.to(device)
+            return batch
+        batch = {"x": torch.ones(2, 3)}  # cause
+        batch = to_device(batch, "cuda")
+        nn.Linear(3, 2).cuda()(batch["x"])
+        """,
+        rules="DG101",
+        tensor="batch['x']",
+    ),
 )

@@ -143,4 +143,51 @@ CASES = (
         rules="DG105|DG103|DG102",
         tensor="class_weights",
     ),
+    Case(
+        "dice loss eps weights",
+        """
+        class Dice(nn.Module):
+            def __init__(self, weights):
+                super().__init__()
+                self.weights = torch.tensor(weights)  # cause
+            def forward(self, p, t):
+                return ((p * t).sum(0) * self.weights).mean()
+        criterion = Dice([1.0, 2.0])
+        criterion(torch.rand(3, 2, device="cuda"), torch.rand(3, 2, device="cuda"))
+        """,
+        rules="DG105|DG103",
+        tensor="criterion.weights",
+    ),
+    Case(
+        "loss moved but alpha left",
+        """
+        class Focal(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.alpha = torch.tensor([0.3, 0.7])  # cause
+            def forward(self, logits, y):
+                return F.cross_entropy(logits, y, weight=self.alpha)
+        criterion = Focal().to("cuda")
+        criterion(torch.rand(3, 2, device="cuda"), torch.zeros(3, dtype=torch.long, device="cuda"))
+        """,
+        rules="DG103|DG105",
+        tensor="alpha",
+    ),
+    Case(
+        "uncertainty weighting parameters",
+        """
+        class MultiTaskLoss(nn.Module):
+            def __init__(self, n):
+                super().__init__()
+                self.log_vars = nn.Parameter(torch.zeros(n))
+            def forward(self, losses):
+                return (torch.exp(-self.log_vars) * losses + self.log_vars).sum()
+        net = nn.Linear(2, 2).cuda()
+        mtl = MultiTaskLoss(2)  # cause
+        mtl(net(torch.ones(1, 2, device="cuda"))[0])
+        """,
+        rules="DG105|DG101",
+        tensor="mtl.log_vars",
+        module="mtl",
+    ),
 )
