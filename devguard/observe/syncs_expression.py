@@ -217,14 +217,22 @@ def _step_in(value: Any, name: str) -> Any:
     return None
 
 
+def _key(node: ast.Subscript) -> Any:
+    """A constant index, None for any other."""
+    at = node.slice
+    if isinstance(at, ast.UnaryOp) and isinstance(at.op, ast.USub) and isinstance(at.operand, ast.Constant):
+        return -at.operand.value if isinstance(at.operand.value, int) else None
+    return at.value if isinstance(at, ast.Constant) else None
+
+
 def value_of(node: ast.expr, variable: Callable[[str], Any]) -> Any:
     """The object that a name, attribute or constant index stands for; None where it would have to be computed."""
     if isinstance(node, ast.Name):
         return variable(node.id)
     if isinstance(node, ast.Attribute):
         return _step_in(value_of(node.value, variable), node.attr)
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        held, key = value_of(node.value, variable), node.slice.value
+    if isinstance(node, ast.Subscript):
+        held, key = value_of(node.value, variable), _key(node)
         if type(held) is dict and isinstance(key, (str, int)):
             return held.get(key)
         if type(held) in (list, tuple) and isinstance(key, int) and -len(held) <= key < len(held):
@@ -241,6 +249,6 @@ def variables(frame: FrameType) -> Callable[[str], Any]:
 
 def is_path(node: ast.expr) -> bool:
     """Is that a name, or a way from one by attributes and constant indices?"""
-    while isinstance(node, ast.Attribute) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)):
+    while isinstance(node, ast.Attribute) or (isinstance(node, ast.Subscript) and _key(node) is not None):
         node = node.value
     return isinstance(node, ast.Name)
