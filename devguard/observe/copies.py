@@ -22,7 +22,7 @@ from devguard.observe.copies_intent import (
     project_stack,
     purpose_of,
 )
-from devguard.observe.copies_name import assigned_number, moved_name, tensor_fact
+from devguard.observe.copies_name import assigned_number, index_text, moved_name, tensor_fact
 from devguard.observe.copies_ops import bytes_of, copied_operands, is_host_mask, is_pinned
 from devguard.observe.discarded import Discarded
 from devguard.observe.dispatch import Handlers, Op
@@ -258,7 +258,8 @@ class Copies:
         if not seen or (copy.implicit and copy.entry is not None and copy.entry.name in MAKERS):
             name, role = given, "result"
         elif copy.implicit and not copy.argument and origin is not None and origin.site == op.site:
-            name, role = "", "operand"  # made and copied inside the library function: it has no name of the user's
+            # Made and copied inside a library function: it has no name of the user's, but for an array used as an index.
+            name, role = index_text(op.frame), "operand"
         elif copy.entry is not None and copy.entry.name in MOVES:
             name, role = moved_name(copy.data, op.frame, origin), "operand"
         elif copy.argument == "values" and not copy.data.dim() and origin is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import linecache
 from types import FrameType
 from typing import Any
 
@@ -29,6 +30,14 @@ def receiver_text(frame: FrameType | None) -> str:
     return ""
 
 
+def index_text(frame: FrameType | None) -> str:
+    """The index in ``x[index]`` at the user's instruction, where it is a plain name: `pick`, a NumPy array."""
+    inner = user_frame(frame)
+    node = source.node_at(inner.f_code, inner.f_lasti) if inner is not None else None
+    index = node.slice if isinstance(node, ast.Subscript) else None
+    return source.text_of(index) if isinstance(index, (ast.Name, ast.Attribute)) else ""
+
+
 def assigned_number(frame: FrameType | None) -> str:
     """The number in ``x[index] = number`` at the user's instruction, as it is written there."""
     inner = user_frame(frame)
@@ -38,7 +47,10 @@ def assigned_number(frame: FrameType | None) -> str:
     span = position(inner.f_code, inner.f_lasti)
     if not isinstance(node, ast.Assign) and span is not None:
         node = statement_at(inner.f_code.co_filename, span[0])
-    return source.text_of(node.value) if isinstance(node, (ast.Assign, ast.AugAssign)) else ""
+    if not isinstance(node, (ast.Assign, ast.AugAssign)):
+        return ""
+    text = ast.get_source_segment("".join(linecache.getlines(inner.f_code.co_filename)), node.value)
+    return text or source.text_of(node.value)
 
 
 def moved_name(tensor: Any, frame: FrameType | None, origin: Origin | None) -> str:

@@ -197,6 +197,36 @@ for step in range(5):
         says="list",
     ),
     bad(
+        "array as an index",
+        "DG301",
+        "x = data[pick]",
+        5,
+        """
+data = torch.randn(30, 8, device="cuda")
+for step in range(5):
+    pick = np.arange(step, step + 3)
+    x = data[pick]
+    update(x)
+""",
+        tensor="pick",
+        says="NumPy",
+    ),
+    bad(
+        "number assigned by an index tensor",
+        "DG301",
+        "logits[:, banned] = -1e9",
+        5,
+        """
+banned = torch.tensor([1, 2]).to("cuda")
+for step in range(5):
+    logits = net(torch.randn(3, 8, device="cuda")).detach()
+    logits[:, banned] = -1e9
+    update(torch.randn(3, 8, device="cuda"))
+""",
+        tensor="-1e9",
+        says="index_fill_",
+    ),
+    bad(
         "where with a scalar on the host",
         "DG301",
         "x = torch.where(x > 0, x, floor)",
