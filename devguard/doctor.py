@@ -246,7 +246,7 @@ def gather() -> Environment:
     try:
         available = torch.cuda.is_available()
         if not available and torch.version.cuda is not None:
-            torch.cuda.init()  # type: ignore[no-untyped-call]  # says why
+            torch.cuda.init()  # says why
     except Exception as problem:
         problem_text = " ".join(str(problem).split())[:200]
     visible: list[Gpu] = []

@@ -129,7 +129,7 @@ class Watch:
                 observer.start()
             except Exception as problem:
                 recorder.fail(observer.name, problem)
-        mode.__enter__()
+        mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _detach(self, mode: DispatchMode) -> None:
         """Give every hook, patch and the mode back."""

@@ -120,7 +120,7 @@ class DispatchMode(TorchDispatchMode):
         return False
 
     def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
         self.handlers = handlers
         self.plans: dict[Any, Plan] = {}
@@ -288,7 +288,7 @@ def leave(mode: DispatchMode) -> None:
     while (top := _get_current_dispatch_mode()) is not None and top is not mode:
         above.append(_pop_mode())
     if top is mode:
-        mode.__exit__(None, None, None)
+        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
     for other in reversed(above):
         _push_mode(other)
 
