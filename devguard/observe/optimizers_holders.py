@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules import module as nn_module
+from torch.nn.parameter import is_lazy
 
 from devguard.observe.construction import Construction
 from devguard.observe.frames import PROJECT, RawSite, kind_of, raw_site
@@ -196,7 +197,7 @@ class Holders:
             else:
                 rest.append(m)
         for (_, story), group in late.items():
-            stale = next((tuple(p.shape) for p in orphans if id(p) in group[0][1].replaced), None)
+            stale = next((tuple(p.shape) for p in orphans if id(p) in group[0][1].replaced and not is_lazy(p)), None)
             self._add(story, known, site, model, [m for m, _ in group], group[0][1].chain, stale, bool(dead))
         if thawed:
             self._add("unfrozen", known, site, model, thawed, (), None, False)
@@ -300,6 +301,8 @@ def _trained(param: Any) -> bool:
 
 def _twins(model: list[Missing], orphans: list[Any]) -> bool:
     """Do these parameters look like those of another copy of the model?"""
+    if any(is_lazy(p) for p in [*orphans, *(m.param for m in model)]):
+        return False
     shapes = sorted(tuple(p.shape) for p in orphans)
     trained = [m for m in model if m.param.requires_grad]
     return any(sorted(tuple(m.param.shape) for m in part) == shapes for part in (trained, model))

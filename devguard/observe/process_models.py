@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from devguard.observe.construction import construction_site
 from devguard.observe.frames import raw_site
@@ -44,6 +45,8 @@ class Models:
             use = self._first_call(module)
         if use is None:
             return
+        if use.calls == 1:
+            use.numel = size_of(module)  # a lazy module has its parameters only after the first call
         use.calls += 1
         use.tally.hit(self.recorder.steps.now, self.recorder.facts.warmup)
         parameter = next(parameters_of(module), None)
@@ -58,7 +61,7 @@ class Models:
         use = ModelUse(
             name=name_of_object(module, frame) if parameters else "",
             kind=type(module).__name__,
-            numel=sum(p.numel() for p in parameters),
+            numel=size_of(module),
             made=construction_site(self.recorder, module),
             site=raw_site(frame),
             devices={p.get_device() for p in parameters},
@@ -103,6 +106,11 @@ def _near(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         for key, held in list(inner.items()):
             if isinstance(key, str) and "device" in key:
                 yield (f"{name}[{key!r}]" if inner is value else f"{name}.{key}"), held
+
+
+def size_of(module: Any) -> int:
+    """How many numbers the parameters of a module hold, as far as they have a shape yet."""
+    return sum(p.numel() for p in parameters_of(module) if not is_lazy(p))
 
 
 def parameters_of(module: Any) -> Iterator[Any]:
