@@ -122,14 +122,21 @@ class RankDevices:
         self.calls += 1
         if self.calls > 4 and self.calls & (self.calls - 1):
             return
-        ranks = self._ranks()
-        if ranks is None:
+        ranks, job = self._ranks(), self._job()
+        if ranks is None and job is None:
             return
         index = self._model(ranks, module, raw_site(sys._getframe(3)))
-        if index is not None:
-            self._compare(ranks, index)
+        if index is not None and job is not None:
+            self._compare(*job, index)
 
-    def _model(self, ranks: Ranks, module: Any, site: RawSite | None) -> int | None:
+    def _job(self) -> tuple[int, int] | None:
+        """(rank, number of ranks) of the process group, where there is one; a spawned process knows its rank from nothing else."""
+        distributed = torch.distributed
+        if not self.count or not distributed.is_available() or not distributed.is_initialized():
+            return None
+        return distributed.get_rank(), distributed.get_world_size()
+
+    def _model(self, ranks: Ranks | None, module: Any, site: RawSite | None) -> int | None:
         """Record the accelerator that holds a model; None where it holds none or several do (a split model)."""
         devices = {parameter.get_device() for parameter in parameters_of(module)}
         if len(devices) != 1 or -1 in devices:
@@ -154,24 +161,23 @@ class RankDevices:
 
     # -- other ranks --------------------------------------------------------------------------------------------------
 
-    def _compare(self, ranks: Ranks, index: int) -> None:
+    def _compare(self, rank: int, world: int, index: int) -> None:
         """Tell the job's own store which accelerator this rank uses, and read what others told: one key each, no collective."""
-        distributed = torch.distributed
-        if self._store_lost or not distributed.is_available() or not distributed.is_initialized():
+        if self._store_lost or world < 2:
             return
         try:
-            store = distributed.distributed_c10d._get_default_store()
+            store = torch.distributed.distributed_c10d._get_default_store()
             mine = f"{socket.gethostname()}|{_physical(index)}"
             if self.told != index:
                 self.told = index
-                store.set(f"{_PREFIX}{ranks.rank}", mine)
-            for other in range(ranks.world):
+                store.set(f"{_PREFIX}{rank}", mine)
+            for other in range(world):
                 key = f"{_PREFIX}{other}"
-                if other == ranks.rank or other in self.facts.shared or not store.check([key]):
+                if other == rank or other in self.facts.shared or not store.check([key]):
                     continue
                 if store.get(key).decode() == mine:
                     use = next(u for u in self.facts.uses.values() if u.event == "model" and u.index == index)
-                    self.facts.shared[other] = SharedDevice(index, ranks.rank, other, use.cause)
+                    self.facts.shared[other] = SharedDevice(index, rank, other, use.cause)
         except (RuntimeError, ValueError, OSError):  # the store's process has ended: so will this one soon
             self._store_lost = True
 

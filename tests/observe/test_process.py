@@ -38,10 +38,28 @@ def test_a_process_that_is_no_part_of_a_job(told: dict[str, str]) -> None:
     assert Ranks.of(told) is None
 
 
+def join(monkeypatch: pytest.MonkeyPatch, rank: int, world: int) -> None:
+    """Let this process look like one of a process group."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: world)
+
+
+def test_spawned_ranks_without_a_launcher_s_variables_compare_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    store: Any = torch.distributed.HashStore()
+    store.set("devguard/device/0", f"{socket.gethostname()}|0")
+    join(monkeypatch, rank=1, world=2)
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: store)
+    with devguard.simulate("cuda:2"), devguard.watch() as watch:
+        nn.Linear(2, 2).cuda()(torch.ones(1, 2, device="cuda"))
+        messages = [f.message for f in watch.report.findings if f.rule == "DG109"]
+    assert messages == ["rank 1 and rank 0 both use cuda:0 of this machine"]
+
+
 def test_ranks_compare_their_devices_through_the_job_s_store(monkeypatch: pytest.MonkeyPatch) -> None:
     store: Any = torch.distributed.HashStore()
     store.set("devguard/device/0", f"{socket.gethostname()}|1")
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    join(monkeypatch, rank=1, world=3)
     monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: store)
     for name, value in (("RANK", "1"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "3"), ("LOCAL_WORLD_SIZE", "3")):
         monkeypatch.setenv(name, value)
@@ -62,7 +80,7 @@ def test_a_store_that_is_gone_is_no_failure_of_the_watch(monkeypatch: pytest.Mon
     def lost() -> None:
         raise RuntimeError("connection reset by peer")
 
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    join(monkeypatch, rank=1, world=3)
     monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lost)
     for name, value in (("RANK", "1"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
