@@ -29,6 +29,7 @@ bernoulli bernoulli_ cauchy_ exponential_ geometric_ log_normal_ multinomial nor
 
 def install(devices: Devices, patches: Patches) -> None:
     """Replace the constructors of torch and of Tensor, and the random functions that take a generator."""
+    _device_type(devices, patches)
     plain = {id(f) for f in _device._device_constructors()}
     names = [n for n, f in vars(torch).items() if id(f) in plain and n not in _OWN]
     for name in (*names, *_LIKE):
@@ -39,6 +40,47 @@ def install(devices: Devices, patches: Patches) -> None:
         for name in random:
             if hasattr(owner, name):
                 patches.set(owner, name, _drawn(getattr(owner, name)))
+
+
+class _DeviceType(type):
+    """The type of torch.device: the plain one in every comparison, called with a number it means a simulated device."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _Device)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, _Device)
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is _Device
+
+    def __hash__(cls) -> int:
+        return hash(_Device)
+
+    def __repr__(cls) -> str:
+        return repr(_Device)
+
+
+_Device = torch.device
+
+
+def _device_type(devices: Devices, patches: Patches) -> None:
+    """torch.device(0), which C++ would ask the accelerator of the build."""
+
+    def new(cls: Any, *args: Any, **kwargs: Any) -> torch.device:
+        if len(args) == 1 and isinstance(args[0], int) and not isinstance(args[0], bool) and not kwargs:
+            return _Device(devices.kind.name, args[0])
+        return _Device(*args, **kwargs)
+
+    patches.set(torch, "device", _DeviceType("device", (), {"__new__": new, "__module__": "torch"}))
+    annotations: Any = torch.jit.annotations
+    original = annotations.try_ann_to_type
+
+    @functools.wraps(original)
+    def try_ann_to_type(ann: Any, loc: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(torch.device if ann is _Device else ann, loc, *args, **kwargs)
+
+    patches.set(annotations, "try_ann_to_type", try_ann_to_type)
 
 
 def _constructor(original: Callable[..., Any], devices: Devices) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from devguard.simulate import comm, graphs, legacy, streams
+from devguard.simulate import comm, graphs, legacy, profiling, streams
 from devguard.simulate.devices import Devices
 from devguard.simulate.driver import CUDNN, Driver, Properties
 from devguard.simulate.patches import Patches
@@ -38,6 +38,7 @@ def install(devices: Devices, driver: Driver, timeline: Timeline, patches: Patch
     _streams(devices, patches)
     comm.install(devices, patches)
     graphs.install(patches)
+    profiling.install(devices, patches)
     legacy.install(devices, patches)
     _backends(patches)
     if torch.version.cuda is None:
@@ -133,13 +134,11 @@ def _backends(patches: Patches) -> None:
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(torch.backends.cudnn, "version", lambda: CUDNN)
     sizes: dict[int, int] = {}
-    for name, answer in {
-        "_cufft_get_plan_cache_size": lambda index: 0,
-        "_cufft_get_plan_cache_max_size": lambda index: sizes.get(index, 4096),
-        "_cufft_set_plan_cache_max_size": sizes.__setitem__,
-        "_cufft_clear_plan_cache": lambda index: None,
-    }.items():
-        patches.set(torch, name, answer)
+    prop: Any = torch.backends.cuda.cuFFTPlanCacheAttrContextProp
+    cache = torch.backends.cuda.cuFFTPlanCache
+    patches.set(cache, "size", prop(lambda index: 0, ".size is a read-only property"))
+    patches.set(cache, "max_size", prop(lambda index: sizes.get(index, 4096), sizes.__setitem__))
+    patches.set(torch, "_cufft_clear_plan_cache", lambda index: None)
     interface: Any = sys.modules.get("torch._dynamo.device_interface")
     if interface is not None and hasattr(interface, "device_interfaces"):
         before = dict(interface.device_interfaces)

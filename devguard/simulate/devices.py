@@ -25,6 +25,7 @@ class DeviceType:
 DEVICE_TYPES = {"cuda": DeviceType("cuda", "lazy", "CUDA", "Lazy", "AutocastCUDA")}
 
 _MOST_DEVICES = 64
+_Device = torch.device  # the plain type: a running simulation puts another in its place
 
 
 def parse_spec(spec: str) -> tuple[DeviceType, int]:
@@ -94,8 +95,8 @@ class Devices:
             index: int | None = device
         else:
             if isinstance(device, str):
-                device = torch.device(device)
-            elif not isinstance(device, torch.device):
+                device = _Device(device)
+            elif not isinstance(device, _Device):
                 return None
             if device.type not in self._types:
                 return None

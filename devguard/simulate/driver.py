@@ -7,12 +7,15 @@ own would ask a driver).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from devguard.knowledge import syncs
+from devguard.simulate import state
 from devguard.simulate.devices import Devices
 from devguard.simulate.memory import DeviceMemory
 from devguard.simulate.streams import Key, Timeline
@@ -184,6 +187,16 @@ class Driver:
 
     def _set_sync_debug(self, mode: int) -> None:
         self._sync_debug = mode
+        if mode:
+            state.current().intercepts.look("sync debug", before=self._tell_sync)
+        else:
+            state.current().intercepts.leave("sync debug")
+
+    def _tell_sync(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if syncs.waits(func, tuple(args), dict(kwargs)):
+            if self._sync_debug > 1:
+                raise RuntimeError("called a synchronizing CUDA operation")
+            warnings.warn("called a synchronizing CUDA operation", stacklevel=3)
 
     def _memory_functions(self) -> dict[str, Callable[..., Any]]:
         memory = self.memory

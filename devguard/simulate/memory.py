@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+
+from devguard.simulate import state
 
 TOTAL = 80 << 30
 _BLOCK, _SMALL, _SEGMENT = 512, 2 << 20, 20 << 20
@@ -48,7 +51,7 @@ class DeviceMemory:
         """A storage of `size` bytes came. Raises OutOfMemoryError where there is a limit and it is one too many."""
         self.fold()
         if self.limit is not None and self.allocated > self.limit:
-            raise self.exhausted(size)
+            raise self.exhausted(size, self.allocated - size)
 
     def fold(self) -> None:
         """Work the queued changes into the sums."""
@@ -64,7 +67,8 @@ class DeviceMemory:
                 if size > 0:
                     self.allocations += 1
                     self.bytes_allocated += size
-                    self.peak = max(self.peak, self.allocated)
+                    if self.limit is None or self.allocated <= self.limit:
+                        self.peak = max(self.peak, self.allocated)
                     if self.allocated > self.reserved:
                         grain = _SMALL if self.allocated < _SEGMENT else _SEGMENT
                         self.reserved = min(-(-self.allocated // grain) * grain, max(self.total, self.allocated))
@@ -82,13 +86,11 @@ class DeviceMemory:
         if self.limit is not None:
             self.fold()
             if self.allocated + size > self.limit:
-                raise self.exhausted(size)
+                raise self.exhausted(size, self.allocated)
 
-    def exhausted(self, size: int) -> Exception:
-        """CUDA's words for an allocation of `size` bytes that fails."""
-        self.fold()
+    def exhausted(self, size: int, used: int) -> Exception:
+        """CUDA's words for an allocation of `size` bytes that fails where `used` are taken."""
         self.ooms += 1
-        used = min(self.allocated, self.total)
         return torch.OutOfMemoryError(
             f"CUDA out of memory. Tried to allocate {_shown(size)}. GPU {self.index} has a total capacity of "
             f"{_shown(self.total)} of which {_shown(self.total - used)} is free. Including non-PyTorch memory, this "
@@ -147,6 +149,19 @@ def _shown(size: int) -> str:
         if size >= factor:
             return f"{size / factor:.2f} {unit}"
     return f"{size} bytes"
+
+
+def fits(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Before memory is taken for an empty tensor on a device with a limit: raises OutOfMemoryError where it is too much."""
+    if func._schema.name not in ("aten::empty", "aten::empty_strided") or not args:
+        return
+    simulation = state.current()
+    index = simulation.devices.resolve(kwargs.get("device"))
+    if index is not None:
+        count = 1
+        for size in args[0]:
+            count *= size
+        simulation.memories[index].check(count * (kwargs.get("dtype") or torch.get_default_dtype()).itemsize)
 
 
 def make(count: int, limit: int | None) -> tuple[DeviceMemory, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,13 @@ class Patches:
         if callable(value) and id(original) in table and id(value) not in table:
             table[id(value)] = table[id(original)]
             self._undo.append(lambda: table.pop(id(value)))
+
+    def method(self, name: str, make: Callable[[Any], Any]) -> None:
+        """Replace torch.Tensor.name by make(original)."""
+        import torch
+
+        original = getattr(torch.Tensor, name)
+        self.set(torch.Tensor, name, functools.wraps(original)(make(original)))
 
     def on_restore(self, undo: Callable[[], object]) -> None:
         """Run `undo` when the patches are given back, in its turn."""

@@ -87,7 +87,8 @@ def recount(storage: SimStorage) -> None:
 
 def install(devices: Devices, patches: Patches) -> None:
     """Moves of storages."""
-    original = torch.storage._to
+    storages: Any = torch.storage
+    original = storages._to
 
     def to(self: Any, device: torch.device, non_blocking: bool = False) -> Any:
         index = devices.resolve(device)
@@ -98,3 +99,12 @@ def install(devices: Devices, patches: Patches) -> None:
         return on_device(torch.UntypedStorage(self.nbytes()).copy_(self, False), index)
 
     patches.set(torch.storage, "_to", to)
+    plain: Any = torch.UntypedStorage.__new__
+
+    def __new__(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        index = None if device is None else devices.resolve(device)
+        if index is None:
+            return plain(cls, *args, **kwargs) if device is None else plain(cls, *args, device=device, **kwargs)
+        return on_device(plain(torch.UntypedStorage, *args, **kwargs), index)
+
+    patches.set(torch.UntypedStorage, "__new__", staticmethod(__new__))
