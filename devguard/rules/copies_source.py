@@ -96,7 +96,41 @@ def made_by_factory(raw: RawSite | None) -> bool:
     if raw is None or value is None:
         return False
     scope = scope_of(users_code(raw)[0])
-    return scope is not None and _from_factories(value, scope, 16) is True
+    return scope is not None and _from_factories(value, scope, 16) is True and not _used_before(raw, value, scope)
+
+
+def _used_before(raw: RawSite, value: ast.expr, scope: ast.AST) -> bool:
+    """Is what is moved also used where it was made, other than to make or to move it? Then it was not made only to be moved."""
+    while isinstance(value, (ast.Call, ast.Subscript, ast.Attribute)):
+        value = value.func if isinstance(value, ast.Call) else value.value
+    code, lasti = users_code(raw)
+    move, span = node_at(code, lasti), position(code, lasti)
+    statement = statement_at(code.co_filename, span[0]) if span else None
+    if not isinstance(value, ast.Name) or statement is None:
+        return False
+    name = value.id
+    if not any(_binds(targets, name) for targets, _ in _assignments(scope)):
+        return False  # a module: ``torch.zeros(3).to(device)``
+    rebound = isinstance(statement, ast.Assign) and _binds(statement.targets, name)
+    making = [n for n in ast.walk(scope) if isinstance(n, (ast.Assign, ast.AugAssign)) and _builds(n, name)]
+    exempt = {id(n) for part in [*making, move, *_shape_reads(scope)] if part is not None for n in ast.walk(part)}
+    return any(
+        isinstance(n, ast.Name)
+        and n.id == name
+        and isinstance(n.ctx, ast.Load)
+        and id(n) not in exempt
+        and (not rebound or n.lineno < statement.lineno)
+        for n in ast.walk(scope)
+    )
+
+
+def _builds(statement: ast.Assign | ast.AugAssign, name: str) -> bool:
+    targets: list[ast.expr] = list(statement.targets) if isinstance(statement, ast.Assign) else [statement.target]
+    return _binds(targets, name)
+
+
+def _shape_reads(scope: ast.AST) -> list[ast.AST]:
+    return [n for n in ast.walk(scope) if isinstance(n, ast.Attribute) and n.attr in _SHAPES]
 
 
 def _from_factories(node: ast.expr, scope: ast.AST, depth: int) -> bool | None:
@@ -111,7 +145,7 @@ def _from_factories(node: ast.expr, scope: ast.AST, depth: int) -> bool | None:
             return False
         moved = [v for v in values if not _mentions(v, node.id)]
         found = [_from_factories(value, scope, depth - 1) for value in moved]
-        return all(answer is True for answer in found) if found else False
+        return any(found) and all(answer is not False for answer in found)
     if isinstance(node, ast.Call):
         return _call_from_factories(node, scope, depth)
     if isinstance(node, ast.Subscript):

@@ -86,6 +86,20 @@ def test_a_buffer_that_is_filled_with_data_is_data(tmp_path: Path) -> None:
     assert not made_by_factory(place(code, "m.to(device)"))
 
 
+@pytest.mark.parametrize(
+    ("body", "alone"),
+    [
+        ("m = torch.ones(n)\nm[0] = 2\ny = m.to(device)\nreturn y, m.shape", True),
+        ("m = torch.ones(n)\nm = m.to(device)\nreturn m * 2", True),
+        ("m = torch.ones(n)\ny = m.to(device)\nreturn y, m.sum()", False),
+        ("m = torch.ones(n)\nprint(m)\nm = m.to(device)\nreturn m", False),
+    ],
+)
+def test_made_only_to_be_moved(body: str, alone: bool, tmp_path: Path) -> None:
+    code = function(tmp_path, body)
+    assert made_by_factory(place(code, "m.to(device)")) is alone
+
+
 def returns(code: CodeType, out: str, back: str) -> bool:
     return comes_back((place(code, out),), (place(code, back),))
 
