@@ -22,7 +22,10 @@ _CERTAIN = (
     r"batch_sizes should always be on CPU",
     r"device type for generator but found",
     r"can't convert \S+ device type tensor to numpy",
-    r"gradient with device type",
+    r"gradient (with device type|located on device)",
+    r"cannot pin '",
+    r"only implemented on CPU tensors",
+    r"Cannot re-initialize CUDA in forked subprocess",
     r"must have its parameters and buffers on device",  # DataParallel
     r"too many CPU scalars",
     r"cannot be accessed from Triton",
@@ -37,8 +40,11 @@ _HOST_ARGUMENTS = (
     (re.compile(r"batch_sizes should always be on CPU"), "batch_sizes"),
     (re.compile(r"expected tensor_indices_or_sections to be on cpu"), "tensor_indices_or_sections"),
     (re.compile(r"can't convert \S+ device type tensor to numpy"), "self"),
+    (re.compile(r"only implemented on CPU tensors"), "self"),
+    (re.compile(r"cannot pin '"), "pin_memory"),
 )
 _GENERATOR = re.compile(r"Expected a '(\w+)' device type for generator but found '(\w+)'")
+_LOCATION = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
 
 
 def is_device_error(text: str) -> bool:
@@ -55,3 +61,8 @@ def generator_devices(text: str) -> tuple[str, str] | None:
     """(device type asked for, device type found) of a refused random generator."""
     match = _GENERATOR.search(text)
     return (match[1], match[2]) if match else None
+
+
+def locations(text: str) -> list[tuple[str, int, str]]:
+    """(file, line, function) of the traceback that a message quotes, as those from a worker process do; innermost last."""
+    return [(file, int(line), function) for file, line, function in _LOCATION.findall(text)]

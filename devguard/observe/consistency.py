@@ -99,7 +99,9 @@ class Consistency:
         if not is_device_error(text):
             return
         frames = [(tb.tb_frame, tb.tb_lasti) for tb in _tracebacks(error)]
-        if self._handled != (id(error), text):
+        if self._last is not None and self._handled[1] != text and self._handled[1] in text:
+            self._handled = (id(error), text)  # raised again by another thread, which quotes the first
+        elif self._handled != (id(error), text):
             self._handled, self._last = (id(error), text), None
             self._from_frames(frames[-_FRAMES:], text)
         if not final:
@@ -151,10 +153,14 @@ class Consistency:
         mismatch = Mismatch(
             site=site, op=op, error=text, operands=found, stack=tuple(calls),
             root=locator.module_fact(locator.root) if locator.root is not None else None, tally=Tally(),
-            through=_through(frame),
+            through=_through(frame), homes=locator.homes,
         )  # fmt: skip
         if host:
             mismatch.wrong, mismatch.expected = _host_argument(host, found), "cpu"
+            mismatch.here = host == "self"
+            if host == "pin_memory":  # what the loader pins is the loader's to change
+                for operand in found:
+                    operand.assigned = assignment_site(iterated_name(user_frame(frame)), frame)
         elif (devices := generator_devices(text)) is not None:
             mismatch.wrong, mismatch.expected = "generator", devices[0]
         mismatch.others = survey(locator, [value for _, value in operands], frame)

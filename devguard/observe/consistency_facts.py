@@ -86,11 +86,13 @@ class Mismatch:
     tally: Tally
     expected: str = ""  # the device that an argument must be on, where the operation demands one
     wrong: str = ""
+    here: bool = False  # the failing call itself wants the host, so the copy belongs there
     ended: bool = False  # the exception ended the program
     others: list[OperandFact] = field(
         default_factory=list
     )  # further tensors that the running modules hold or were given
     through: tuple[RawSite, ...] = ()  # the sites of the frames around, innermost first
+    homes: dict[str, int] = field(default_factory=dict)  # where the tensors of all known modules are
 
 
 @dataclass(slots=True)

@@ -136,6 +136,7 @@ class Locator:
         self._facts: dict[int, ModuleFact] = {}
         self._prefixes: dict[int, str] = {}
         self._inside: set[int] = set()
+        self.homes: dict[str, int] = {}
         for module in self._roots():
             self._add(module)
 
@@ -156,6 +157,9 @@ class Locator:
             if key is not None:
                 self.by_key.setdefault(key, place)
             origin = origins.of(place.tensor)
+            if place.kind in ("parameter", "buffer"):
+                device = str(place.tensor.device)
+                self.homes[device] = self.homes.get(device, 0) + 1
             if origin is not None:
                 self.by_origin.setdefault(id(origin), place)
                 if place.kind != "attribute":

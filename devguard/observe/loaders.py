@@ -84,7 +84,8 @@ class Loaders:
         for tensor, skipped in tensors_in(batch):
             key = storage_key(tensor)
             if key is not None:
-                parent = recorder.origins.of(tensor)
+                # What workers made is unseen: an entry for its storage is about something older that had the same address.
+                parent = None if getattr(iterator, "_num_workers", 0) else recorder.origins.of(tensor)
                 recorder.origins.put(key, Origin(site, OP, tensor.get_device(), step, parent))
             if skipped and fact.pin_memory:
                 fact.skipped = skipped

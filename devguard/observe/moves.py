@@ -22,6 +22,8 @@ from devguard.observe.scan import Held, Slot, devices_of, joined, slots, tied_sl
 _CALLS = ("to", "cuda", "cpu", "to_empty", "xpu", "ipu", "mtia", "hpu")
 _KEPT = 8  # moves of one module: the first and the latest
 _SCANS = 4  # of one module: a program that moves its model on every step is not scanned on every step
+_MODULES = 10_000  # before those that are gone are looked for
+_TIES = 100
 _LEFT = 10_000  # tensors that are remembered as left behind
 
 _Weak = weakref.ref
@@ -42,6 +44,7 @@ class Moves:
         self.ties: list[tuple[BrokenTie, _Weak[Any], str, _Weak[Any], str]] = []
         self.listeners: list[Callable[[Any, Move, list[Held]], None]] = []
         self._depth = 0
+        self._limit = _MODULES
         self._before = recorder.shielded("moves of modules", self.before)
         self._after = recorder.shielded("moves of modules", self.after)
 
@@ -107,12 +110,21 @@ class Moves:
 
     def _add(self, module: Any, move: Move) -> None:
         entry = self.table.get(id(module))
+        if len(self.table) >= self._limit:
+            self._forget_dead()
         if entry is None or entry[0]() is not module:
             entry = self.table[id(module)] = (weakref.ref(module), [])
         moves = entry[1]
         moves.append(move)
         if len(moves) > _KEPT:
             del moves[1]
+
+    def _forget_dead(self) -> None:
+        """Modules that are gone need no history; a program may make and move new ones on every step."""
+        self.table = {key: entry for key, entry in self.table.items() if entry[0]() is not None}
+        self.roots = {key: reference for key, reference in self.roots.items() if reference() is not None}
+        self.scans = {key: count for key, count in self.scans.items() if key in self.roots}
+        self._limit = max(_MODULES, 2 * len(self.table))
 
     def _aliases(self, keys: dict[int | None, str], held: list[Slot]) -> None:
         now = {storage_key(slot.tensor) for slot in held}
@@ -139,7 +151,7 @@ class Moves:
 
     def _ties(self, module: Any, pairs: list[tuple[Slot, Slot]], move: Move, frame: FrameType) -> None:
         for first, second in pairs:
-            if _tied(first.module, first.name, second.module, second.name):
+            if len(self.ties) >= _TIES or _tied(first.module, first.name, second.module, second.name):
                 continue
             path, kind = self.recorder.module_path(module)
             tensor = first.module.__dict__["_parameters" if first.is_parameter else "_buffers"].get(first.name)

@@ -204,7 +204,11 @@ def operand_values(frame: FrameType, lasti: int) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     if node is None:
         return found
-    for operand in _operands(node):
+    operands = _operands(node)
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):  # `p.grad = other`
+        statement = statement_at(frame.f_code.co_filename, node.lineno)
+        operands = [node.value, *([statement.value] if isinstance(statement, ast.Assign) else [])]
+    for operand in operands:
         value = _value(operand, frame)
         text = text_of(operand.value if isinstance(operand, ast.Starred) else operand)
         if isinstance(value, torch.Tensor):

@@ -112,6 +112,12 @@ def _text(filename: str, line: int, end_line: int, column: int) -> str:
     return "\n".join([head[column:] if head[:column].isspace() or column == 0 else head.strip(), *rest]).rstrip()
 
 
+def site_at(filename: str, line: int, function: str) -> Site | None:
+    """The site of the statement at a line; None where the source is missing."""
+    statement = statement_at(filename, line)
+    return None if statement is None else site_of_node(filename, statement, function)
+
+
 def site_of_node(filename: str, statement: ast.stmt, function: str) -> Site:
     """The site of a statement that was found in the source."""
     first = statement.lineno

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from devguard.knowledge.device_errors import is_device_error, locations
 from devguard.observe import symbolize
 from devguard.observe.consistency_facts import ConsistencyFacts, Mismatch, ModuleFact, OperandFact, Stray
 from devguard.observe.facts import Facts
+from devguard.observe.frames import PROJECT, kind_of_file
 from devguard.observe.optimizers_facts import OptimizerFacts
 from devguard.observe.tally import Tally
 from devguard.rules.consistency_blame import HOST, Verdict, blame, is_split, op_name
@@ -165,9 +167,11 @@ def _module_of(odd: OperandFact, mismatch: Mismatch, certain: bool) -> ModuleFac
 
 def _unexplained(mismatch: Mismatch) -> Finding:
     module = mismatch.stack[-1] if mismatch.stack else None
+    lines = [line for line in mismatch.error.splitlines() if is_device_error(line)]
+    quoted = [place for place in locations(mismatch.error) if kind_of_file(place[0]) == PROJECT]
     return finding(
         "DG108",
-        f"{mismatch.op or 'an operation'} was refused: {mismatch.error.splitlines()[0] if mismatch.error else 'its devices differ'}",
+        f"{mismatch.op or 'an operation'} was refused: {lines[0].strip() if lines else 'its devices differ'}",
         op=mismatch.op,
         level="error" if mismatch.ended else "note",  # a program that goes on after it had tried something
         certainty="likely",
@@ -176,7 +180,7 @@ def _unexplained(mismatch: Mismatch) -> Finding:
         last_step=max(mismatch.tally.last_step, 0),
         where=symbolize.where(mismatch.site),
         called_from=symbolize.called_from(mismatch.site),
-        cause=failing_line(mismatch),
+        cause=(symbolize.site_at(*quoted[-1]) if quoted else None) or failing_line(mismatch),
         module=module.path if module is not None else "",
         module_type=module.type if module is not None else "",
     )

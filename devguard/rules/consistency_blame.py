@@ -80,12 +80,11 @@ def blame(mismatch: Mismatch) -> Verdict | None:
 def _weight(device: str, group: list[OperandFact], mismatch: Mismatch) -> float:
     others = {operand.device for operand in mismatch.operands} - {device}
     weight = max(_purpose(operand, others) for operand in group) + 0.1 * (len(group) - 1)
-    for module in reversed(mismatch.stack):
-        if module.tree_devices:
-            home = max(module.tree_devices, key=lambda name: module.tree_devices[name])
-            if home == device != HOST and 2 * module.tree_devices[home] > sum(module.tree_devices.values()):
-                weight += 3
-            break
+    running = next((module.tree_devices for module in reversed(mismatch.stack) if module.tree_devices), None)
+    if running is None and all(operand.device != HOST for operand in mismatch.operands):
+        running = mismatch.homes  # between two accelerators: the one where the program's modules are
+    if running and device != HOST and 2 * running.get(device, 0) > sum(running.values()):
+        weight += 3
     return weight
 
 

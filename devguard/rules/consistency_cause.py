@@ -32,7 +32,7 @@ def cause_of(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> Site | N
     """The line to change for one odd operand; at the least the line that failed."""
     if odd.kind == "generator":
         found = _of_generator(odd, mismatch)
-    elif mismatch.wrong == "self":  # NumPy wants it where the line is
+    elif mismatch.here:
         found = failing_line(mismatch)
     elif mismatch.wrong:
         found = _last_move(odd, mismatch)
@@ -77,7 +77,11 @@ def _of_registered(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> Si
 
 def _inside_class(origin: Origin, module: ModuleFact) -> bool:
     """Was the data made by a method of the module's own class, and not given to it?"""
-    site = symbolize.where(origin.site)
+    return _is_inside(origin.site, module)
+
+
+def _is_inside(raw: RawSite | None, module: ModuleFact) -> bool:
+    site = symbolize.where(raw)
     return site is not None and site.function.startswith(_names(module) or ("\0",))
 
 
@@ -96,7 +100,8 @@ def _kept_on_purpose(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> 
 def _of_hidden(odd: OperandFact, mismatch: Mismatch) -> Site | None:
     holder = odd.holder
     if holder is not None and odd.attribute:
-        found = attribute_site(holder.classes, odd.attribute, container=True)
+        made = line_of(odd.origin.site, None) if odd.origin is not None else None
+        found = attribute_site(holder.classes, odd.attribute, container=True, near=made.line if made else 0)
         if found is not None:
             return found
     return line_of(odd.origin.site, mismatch) if odd.origin is not None else None
@@ -135,8 +140,11 @@ def _of_accelerator_value(odd: OperandFact, origin: Origin, mismatch: Mismatch) 
     innermost = mismatch.stack[-1] if mismatch.stack else None
     if not is_made(origin) or odd.grad:
         if is_split(innermost) and innermost is not None and innermost.inner_moves and not innermost.devices:
-            moves = [move for move in innermost.inner_moves if move.target == odd.device]
-            return line_of((moves or list(innermost.inner_moves))[-1].site, mismatch)
+            moves = [move for move in innermost.inner_moves if move.target == odd.device] or list(innermost.inner_moves)
+            if not _is_inside(
+                moves[-1].site, innermost
+            ):  # a class that is split by itself has to pass its data on by itself
+                return line_of(moves[-1].site, mismatch)
         return failing_line(mismatch)
     split = is_split(mismatch.stack[0] if mismatch.stack else None)
     if split and odd.dtype.startswith(("int", "uint", "bool")) and not _made_inside(origin, mismatch):
@@ -151,9 +159,9 @@ def _made_inside(origin: Origin, mismatch: Mismatch) -> bool:
 def earliest_copy(origin: Origin | None, stop: Origin | None = None) -> Origin | None:
     """The first station of the data on the device that it is on now: where it was made there, before casts and clones.
 
-    Not from `stop` on: a copy of a parameter begins where it was copied."""
+    Not from `stop` on: a copy of a parameter begins where it was copied. Nor beyond where the data came out of a loader or a file."""
     while origin is not None and origin.parent is not None and origin.parent.device == origin.device:
-        if origin.parent.site is None or origin.parent is stop:
+        if origin.parent.site is None or origin.parent is stop or not origin.op.startswith("aten."):
             break
         origin = origin.parent
     return origin
@@ -166,6 +174,8 @@ def earliest_factory(origin: Origin) -> Origin | None:
     at: Origin | None = origin
     code = origin.site[0]
     while at is not None and at.site is not None and at.site[0] is code and at.device == origin.device:
+        if not at.op.startswith("aten."):
+            return None
         if op_name(at.op) in FACTORIES:
             return at
         at = at.parent or at.source
