@@ -96,7 +96,7 @@ def implicit_finding(fact: CopyFact, facts: Facts) -> Finding:
         )
         fix = _index_fix(fact)
     elif how == "where":
-        message = f"torch.where() copies {named(fact.tensor)}{made_at(fact)}, a tensor without dimensions, {way}: {many}{wait}"
+        message = f"torch.where() copies {named(fact.tensor)}{made_at(fact) or ','} a tensor without dimensions, {way}: {many}{wait}"
         fix = Fix(f"give torch.where() a Python number, or make {name} on {fact.target}", safe=True)
     else:
         message = f"{culprit(fact)} copies {named(fact.tensor)}{made_at(fact)} {way}, unasked: {many}{wait}"
@@ -163,7 +163,8 @@ def transfer_finding(code: str, fact: CopyFact, facts: Facts) -> Finding:
     unpinned = loader is not None and (not loader.pin_memory or bool(loader.skipped))
     level: Level | None = None
     if code == "DG308":
-        message = f"{thing} is made on the CPU only to be moved {way}: {many}"
+        at = made_at(fact).removeprefix(", made").rstrip(",")
+        message = f"{named(fact.tensor)} is made on the CPU{at} only to be moved {way}: {many}"
         fix = Fix(f'make it there: give the factory device="{fact.target}" (or the device of its neighbours)')
         level = "note"
     elif code == "DG303":

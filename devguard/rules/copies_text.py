@@ -53,13 +53,13 @@ def loader_name(loader: LoaderFact) -> str:
 
 
 def made_at(fact: CopyFact) -> str:
-    """Where the data came from, as the end of a sentence; empty where it is not known or is the same line."""
+    """Where the data came from, between commas; empty where it is not known or is the same line."""
     origin = fact.tensor.origin
     made = users_line(origin.site) if origin is not None else None
     here = users_line(fact.site)
     if made is None or (here is not None and (made.file, made.line) == (here.file, here.line)):
         return ""
-    return f", made at {line_of(made)}"
+    return f", made at {line_of(made)},"
 
 
 def in_library(fact: CopyFact) -> bool:
