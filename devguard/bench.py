@@ -177,7 +177,9 @@ def measure_import(rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         for name, (text, extra) in runs.items():
             environment = {k: v for k, v in os.environ.items() if not k.startswith("DEVGUARD")} | extra
-            out = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, env=environment)
+            out = subprocess.run(
+                [sys.executable, "-c", text], capture_output=True, text=True, check=True, env=environment
+            )
             found[name].append(float(out.stdout))
     return {name: statistics.median(values) for name, values in found.items()}
 
@@ -191,7 +193,9 @@ def lines(table: dict[str, dict[str, float]], simulator: dict[str, float], impor
         yield f"| {tool:28s} | " + " | ".join(cells) + " |"
     yield ""
     watch_to_empty = [table[s]["devguard watch"] / table[s]["empty dispatch mode"] for s in SUBJECTS]
-    yield "watch / empty dispatch mode: " + ", ".join(f"{s} {r:.2f}" for s, r in zip(SUBJECTS, watch_to_empty, strict=True))
+    yield "watch / empty dispatch mode: " + ", ".join(
+        f"{s} {r:.2f}" for s, r in zip(SUBJECTS, watch_to_empty, strict=True)
+    )
     tiny = table["2000 tiny ops"]
     ours, theirs = tiny["devguard watch"] - tiny["plain"], tiny["DebugMode"] - tiny["plain"]
     yield f"added cost per op: watch {ours / 2000 * 1e6:.1f} us, DebugMode {theirs / 2000 * 1e6:.1f} us ({ours / theirs:.2f} of it)"
@@ -201,7 +205,9 @@ def lines(table: dict[str, dict[str, float]], simulator: dict[str, float], impor
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; exit status 0."""
-    parser = argparse.ArgumentParser(prog="python -m devguard.bench", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(
+        prog="python -m devguard.bench", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
     parser.add_argument("--rounds", type=int, default=7, help="how often every tool has its turn (default 7)")
     parser.add_argument("--device", default="cpu", help="where the subjects run: cpu, or cuda on a machine with a GPU")
     parser.add_argument("--json", metavar="PATH", help="write the figures here too")

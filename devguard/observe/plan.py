@@ -18,9 +18,10 @@ Handler = Callable[[Any], None]
 class Plan:
     """The cached plan of one overload.
 
-    `tensors` and `lists` are (position, name) of the arguments that hold a tensor or a list of tensors; `fresh` says that the outputs
-    are new tensors whose origin is to be recorded; `copies` that they continue their input's history; `composite` that the op arrives
-    whole only in inference mode and is looked through; `constructor` that `super().__new__(cls)` of a subclass may be behind it; `before`, `after` are the handlers registered for the op.
+    `tensors` and `lists` are the positions of the arguments that hold a tensor or a list of tensors, `tensor_names` and `list_names`
+    their names; `fresh` says that the outputs are new tensors whose origin is to be recorded; `copies` that they continue their
+    input's history; `constructor` that a tensor subclass's `super().__new__(cls)` may be behind the op; `composite` that it arrives
+    whole only in inference mode and is looked through; `before`, `after` are the handlers registered for it.
     """
 
     __slots__ = (
