@@ -16,7 +16,7 @@ from devguard.observe.origins import storage_key
 
 _DEPTH = 4  # `self.helper.tables['rope'][0]`
 _NODES = 4000
-_SKIPPED_ATTRIBUTES = frozenset({"_parameters", "_buffers", "_modules"})
+_SKIPPED_ATTRIBUTES = frozenset({"_parameters", "_former_parameters", "_buffers", "_modules"})
 
 _Tensor = torch.Tensor
 
@@ -56,7 +56,8 @@ def own_slots(module: Any, module_path: str = "") -> list[Slot]:
     """The parameters and buffers registered in a module itself."""
     own = module.__dict__
     found = []
-    for table, is_parameter in (("_parameters", True), ("_buffers", False)):
+    # DataParallel's replicas keep what were parameters in a table of their own.
+    for table, is_parameter in (("_parameters", True), ("_former_parameters", True), ("_buffers", False)):
         for name, tensor in list((own.get(table) or {}).items()):
             if tensor is not None:
                 found.append(Slot(joined(module_path, name), name, is_parameter, tensor, module, module_path))

@@ -96,6 +96,8 @@ def attribute_site(
         filled = [s for s, value in found if not _is_empty(value)]
         choice = assigned if container and assigned else filled or [s for s, _ in found]
         choice = [s for s, _ in found if s.lineno <= near <= (s.end_lineno or s.lineno)] or choice
+        if node.lineno <= near <= (node.end_lineno or near):  # made in this class: given away soon after
+            choice = sorted(choice, key=lambda s: (s.lineno < near, abs(s.lineno - near)))
         return site_of_node(filename, choice[0], qualname)
     return None
 
