@@ -13,7 +13,8 @@ class LibrarySync:
     """A place in PyTorch's Python code that waits.
 
     `file` is a path below the torch folder, or a folder that ends in `/`; `function` is the name of the code object, empty for all.
-    `rule` is empty where the op that waits says it. `subject` is the local variable that is read there. `hidden` says what is read.
+    `rule` is empty where the op that waits says it. `subject` is the local variable that is read there, `named_by` one that holds its
+    name. `hidden` says what is read.
     `note` keeps the finding a note: the wait is part of what the user asked for, and there is little to change.
     """
 
@@ -25,6 +26,7 @@ class LibrarySync:
     hidden: str = ""
     advice: str = ""
     note: bool = False
+    named_by: str = ""
 
 
 # fmt: off
@@ -47,7 +49,8 @@ LIBRARY: tuple[LibrarySync, ...] = (
                 advice="init"),
     LibrarySync("optim/swa_utils.py", "update_parameters", name="AveragedModel.update_parameters",
                 subject="n_averaged", hidden="the tests of n_averaged", advice="averaged model"),
-    LibrarySync("optim/lr_scheduler.py", name="the learning-rate scheduler", hidden="a learning rate", advice="lr"),
+    LibrarySync("optim/lr_scheduler.py", name="the learning-rate scheduler", hidden="the metric or rate it is given",
+                advice="lr"),
     LibrarySync("optim/adam", name="Adam", hidden="a value", advice="optimizer"),
     LibrarySync("optim/", name="the optimizer", hidden="a value", advice="optimizer"),
     LibrarySync("amp/grad_scaler.py", "_maybe_opt_step", name="GradScaler.step", subject="found_inf",
@@ -56,7 +59,7 @@ LIBRARY: tuple[LibrarySync, ...] = (
                 advice="grad scaler state"),
     LibrarySync("amp/grad_scaler.py", name="GradScaler", hidden="its state", advice="grad scaler state"),
     LibrarySync("distributions/", name="torch.distributions", subject="value", hidden="the validation of arguments",
-                advice="distributions"),
+                advice="distributions", named_by="param"),
     LibrarySync("distributed/", name="torch.distributed", hidden="the sizes of pickled objects",
                 advice="object collectives"),
     LibrarySync("utils/tensorboard/", rule="", name="SummaryWriter", advice="logger"),
@@ -78,7 +81,7 @@ COMPOSITES: dict[str, tuple[str, str, str]] = {
     "where": ("DG203", "nonzero of the condition", "where"),
 }
 
-# Nodes of the autograd graph that wait in backward: name without its number -> (function, what is read).
+# Nodes of the autograd graph that wait in backward: name without its number -> (the forward's op, what is read).
 BACKWARD: dict[str, tuple[str, str]] = {
     "ProdBackward": ("prod", "nonzero, where its input is zero"),
     "ProdDimBackward": ("prod", "nonzero, where its input is zero"),

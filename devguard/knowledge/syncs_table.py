@@ -107,6 +107,8 @@ _DYNAMIC_SHAPES = (
            source="aten/src/ATen/native/TensorConversions.cpp"),
     SyncOp("aten::_to_sparse_bsc", "DG203", "dynamic-shape", hidden="nonzero", advice="sparse",
            source="aten/src/ATen/native/TensorConversions.cpp"),
+    SyncOp("torchvision::nms", "DG203", "dynamic-shape", subject="dets", hidden="the kept boxes, chosen on the host",
+           advice="nms", certainty="likely", source="torchvision/csrc/ops/cuda/nms_kernel.cu"),
     SyncOp("aten::_coalesce", "DG203", "dynamic-shape", advice="sparse", certainty="likely",
            source="aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu"),
 )

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from devguard.knowledge.syncs import COPY_RULES, sync_ops, waits
-from devguard.knowledge.syncs_conditions import Call
+from devguard.knowledge.syncs_conditions import Call, on_device
 from devguard.knowledge.syncs_library import BACKWARD, SIMULATED_BACKWARD
 from devguard.knowledge.syncs_table import SyncOp
 from devguard.observe import gpu_trace, scopes
@@ -26,11 +26,12 @@ from devguard.observe.entries import Entry
 from devguard.observe.frames import RawSite, raw_site
 from devguard.observe.recorder import Recorder
 from devguard.observe.syncs_entries import COPYING, EntryWaits
-from devguard.observe.syncs_facts import SyncFact, SyncFacts
+from devguard.observe.syncs_facts import ForwardFact, SyncFact, SyncFacts
 from devguard.observe.syncs_names import name_of, optimizer_name, tensor_fact
 from devguard.observe.syncs_place import Stack, Verdict, autograd_node, group_key, judge, judge_reported
 
 _MAX_NAMES = 4
+_MAX_FORWARDS = 16
 _STEP_ON_DEVICE = frozenset({"ASGD"})  # keeps its counter with its parameters by itself
 # PyTorch wraps the method for torch.compile's sake: the code that is on the stack is the wrapped one's.
 DISPATCH_CODE = inspect.unwrap(DispatchMode.__torch_dispatch__).__code__
@@ -48,6 +49,7 @@ class Syncs:
         self.places: dict[Any, SyncFact | None] = {}
         self.backward: list[RawSite | None] = []  # the backward() calls that run, for the engine's own threads
         self.timed = bool(recorder.facts.devices) and not recorder.facts.simulated
+        self.forwards: dict[str, dict[RawSite | None, ForwardFact]] = {}
         self.open = threading.local()  # the wait that is being timed
         self.entries = EntryWaits(self)
         self.listener = recorder.shielded("syncs: CUDA's reports", self.reported)
@@ -67,6 +69,8 @@ class Syncs:
         for name in ("Tensor.backward", "autograd.backward"):
             handlers.entries_before[name].append(shielded("syncs: backward", self.backward_begins))
             handlers.entries[name].append(shielded("syncs: backward", self.backward_ends))
+        for op in {op for op, _ in BACKWARD.values()}:
+            handlers.after[f"aten::{op}"].append(shielded("syncs: forward", self.forward))
         if self.recorder.facts.simulated:
             for op in SIMULATED_BACKWARD.values():
                 handlers.before[op].append(shielded("syncs: simulated backward", self.before_simulated))
@@ -171,7 +175,14 @@ class Syncs:
         except Exception as problem:  # a wait without a name is still a wait
             self.recorder.fail("syncs: names", problem)
         certain = sync.certainty == "sure"
-        return self.fact_for(verdict, site, sync.op, subject if name else None, name, certain=certain)
+        fact = self.fact_for(verdict, site, sync.op, subject if name else None, name, certain=certain)
+        places = self.forwards.get(verdict.forward, {})
+        if len(places) == 1:  # several can't be told apart from here
+            (forward,) = places.values()
+            fact.made, fact.tensor = forward.site, forward.tensor
+            fact.module, fact.module_type = forward.module, forward.module_type
+            fact.names = [forward.tensor.name] if forward.tensor is not None and forward.tensor.name else []
+        return fact
 
     def named(self, sync: SyncOp, verdict: Verdict, stack: Stack, subject: Any) -> str:
         """What is waited for; for an optimizer's own tensors it also decides what kind of wait it is."""
@@ -239,6 +250,19 @@ class Syncs:
             wait[1].tally.seconds += time.perf_counter() - wait[2]
 
     # -- backward -----------------------------------------------------------------------------------------------------
+
+    def forward(self, op: Op) -> None:
+        """An op whose backward waits: remember where, for that one is found at another line."""
+        tensor = op.args[0]
+        if not on_device(tensor) or not tensor.requires_grad:
+            return
+        places = self.forwards.setdefault(op.plan.name.partition("::")[2], {})
+        if op.site not in places and len(places) < _MAX_FORWARDS:
+            stack = Stack(op.frame)
+            verdict = judge(SyncOp(op.plan.name, "DG205", "library"), stack) or Verdict("DG205", "library")
+            name = name_of(self.recorder, tensor, stack, verdict, True)
+            fact = tensor_fact(self.recorder, tensor, name, "operand")
+            places[op.site] = ForwardFact(op.site, fact, *self.recorder.module_path())
 
     def backward_begins(self, entry: Entry) -> None:
         """Backward runs on threads that have no user's frame: this is the line that it is called from."""

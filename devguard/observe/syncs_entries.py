@@ -12,7 +12,7 @@ from devguard.knowledge.syncs_conditions import on_device
 from devguard.observe.dispatch import Handlers
 from devguard.observe.entries import Entry
 from devguard.observe.frames import kind_of
-from devguard.observe.syncs_names import name_of
+from devguard.observe.syncs_names import list_name, name_of
 from devguard.observe.syncs_place import Stack, Verdict, judge_entry
 
 if TYPE_CHECKING:
@@ -99,7 +99,11 @@ class EntryWaits:
             fact = syncs.places[key]
         except KeyError:
             verdict: Verdict = judge_entry(how, entry.name, stack)
-            name = "" if subject is None else name_of(self.recorder, subject, stack, verdict, False)
+            name = ""
+            if how == "list":
+                name = list_name(verdict.reading, subject, stack.user)
+            if not name and subject is not None:
+                name = name_of(self.recorder, subject, stack, verdict, False)
             fact = syncs.places[key] = syncs.fact_for(verdict, site, entry.name, subject, name)
         if fact is not None:
             syncs.count(fact, entry, times=times, nbytes=nbytes, implicit=how != "synchronize")

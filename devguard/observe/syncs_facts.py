@@ -14,6 +14,7 @@ from devguard.observe.tally import Tally
 class SyncFact:
     """All waits with one cause at one statement.
 
+    `site` is where the host waits; `made` the line that makes it necessary, where that is another one (the forward of a backward).
     `how` says in which way the user's expression waits (`syncs_expression.Reading.how`, or the name of an entry point), `called` the
     function written there, `library` the function of PyTorch that waits inside it, `hidden` what that one reads, `advice` the key of
     the fix. `names` are the tensors that were waited for, the first one's facts are `tensor`. `note` marks waits that are part of
@@ -24,6 +25,7 @@ class SyncFact:
     how: str
     op: str
     site: RawSite | None
+    made: RawSite | None = None
     called: str = ""
     library: str = ""
     hidden: str = ""
@@ -35,6 +37,16 @@ class SyncFact:
     module: str = ""
     module_type: str = ""
     tally: Tally = field(default_factory=Tally)
+
+
+@dataclass(slots=True)
+class ForwardFact:
+    """A place in the forward whose backward waits: the op's site and its input."""
+
+    site: RawSite | None
+    tensor: TensorFact | None
+    module: str = ""
+    module_type: str = ""
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -75,7 +76,26 @@ def _computed(reading: Reading, variable: Callable[[str], Any], receiver_first: 
         subjects.insert(0 if receiver_first else len(subjects), reading.receiver)
     for node in subjects:
         value = value_of(node, variable) if is_path(node) else None
-        if value is None or isinstance(value, _Tensor):
+        if value is None or isinstance(value, _Tensor) or reading.how in _OF_ELEMENTS:
+            return reading.text(node)
+    return ""
+
+
+# Here an element of what is written is read: the name of the whole says more than the element's.
+_OF_ELEMENTS = frozenset({"builtin", "contains"})
+
+
+def list_name(reading: Reading, scalar: Any, frame: FrameType | None) -> str:
+    """The name of the list in ``torch.tensor(losses)``, of the first device scalar in ``torch.tensor([loss, 1.0])``."""
+    if frame is None or not reading.subjects:
+        return ""
+    variable = variables(frame)
+    text = expression_name(scalar, reading, variable)
+    if text:
+        return text
+    for node in reading.subjects:
+        value = value_of(node, variable) if is_path(node) else None
+        if value is None or isinstance(value, (_Tensor, list, tuple)):
             return reading.text(node)
     return ""
 
@@ -142,7 +162,8 @@ def _library_name(tensor: Any, stack: Stack, verdict: Verdict, variable: Callabl
         given = expression_name(held, verdict.reading, variable, loose=True) or names.name_of_object(held, stack.user)
         if given:
             return given
-    return verdict.subject
+    told = variables(verdict.frame)(verdict.named_by) if verdict.frame is not None and verdict.named_by else None
+    return told if isinstance(told, str) else verdict.subject
 
 
 def tensor_fact(recorder: Recorder, tensor: Any, name: str, role: str) -> TensorFact | None:

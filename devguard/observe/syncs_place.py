@@ -110,6 +110,8 @@ class Verdict:
     advice: str = ""
     note: bool = False
     subject: str = ""
+    named_by: str = ""
+    forward: str = ""
     reading: Reading = UNKNOWN
     frame: FrameType | None = None
 
@@ -173,7 +175,20 @@ def _in_library(sync: SyncOp, entry: LibrarySync, frame: FrameType, reading: Rea
     subject = entry.subject if sync.op in GENERIC or sync.subject in ("self", "A", "info") else sync.subject
     if entry.subject and sync.op.startswith("aten::_nested"):
         subject = entry.subject
-    return Verdict(rule, "library", reading.callee, entry.name, hidden, advice, entry.note, subject, reading, frame)
+    return Verdict(
+        rule,
+        "library",
+        reading.callee,
+        entry.name,
+        hidden,
+        advice,
+        entry.note,
+        subject,
+        entry.named_by,
+        "",
+        reading,
+        frame,
+    )
 
 
 # Purposes of library code whose copies are what was asked for, each time.
@@ -199,8 +214,14 @@ def _in_backward(sync: SyncOp, reading: Reading) -> Verdict | None:
         return Verdict(sync.rule, "read", hidden=sync.hidden, advice=sync.advice, reading=reading)
     function, hidden = BACKWARD.get(node, (node.removesuffix("Backward") or "an op", sync.hidden))
     rule = "DG205" if node in BACKWARD or sync.op in GENERIC else sync.rule
+    if (
+        sync.kind == "dynamic-shape" and node not in BACKWARD
+    ):  # it goes away with the mask of the forward, which has its own finding
+        return Verdict(rule, "backward", "backward", "the backward of a mask", hidden, "backward mask", note=True)
     library = f"the backward of {function}"
-    return Verdict(rule, "backward", "backward", library, hidden or "a value", "backward", reading=reading)
+    verdict = Verdict(rule, "backward", "backward", library, hidden or "a value", "backward", reading=reading)
+    verdict.forward = function if node in BACKWARD else ""
+    return verdict
 
 
 def group_key(raw: RawSite | None, verdict: Verdict) -> Any:

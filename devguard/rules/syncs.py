@@ -62,7 +62,7 @@ def _finding(fact: SyncFact, facts: Facts) -> Finding:
         per_step=per_step(tally, facts),
         bytes=tally.bytes,
         seconds=round(tally.seconds, 6),
-        cause=users_line(fact.site),
+        cause=users_line(fact.made or fact.site),
         module=fact.module,
         module_type=fact.module_type,
         tensor=None if tensor is None else tensor_ref(tensor),
@@ -90,6 +90,9 @@ def _what(fact: SyncFact) -> str:
     names, called = _names(fact), fact.called or fact.library
     if fact.rule == "DG204":
         return f"{called}() is called"
+    if fact.how == "backward":
+        of = f"({names})" if fact.names else ""
+        return f"{fact.library}{of} reads on the host: {fact.hidden or 'a value'}"
     if fact.rule == "DG203":
         what = f"the result of {called}({names})" if called else f"what a mask takes from {names}"
         hidden = f" ({fact.hidden})" if fact.hidden else ""

@@ -83,6 +83,8 @@ def test_the_guard_agrees_with_pytorchs_own_test_of_its_sync_warnings(call: Call
 
 def test_an_entry_of_the_table_names_what_exists() -> None:
     for sync in SYNC_OPS:
+        if not sync.op.startswith("aten::"):
+            continue  # of a library that may not be installed
         overloads = getattr(torch.ops.aten, sync.op.removeprefix("aten::"))
         names = {name if name != "default" else "" for name in overloads.overloads()}
         assert set(sync.overloads) <= names, sync

@@ -110,8 +110,21 @@ BAD = (
             tensor="var"),
     Program("distribution", "d = torch.distributions.Normal(out, out.detach().exp())", "DG205", "d = torch", 24, "out",
             says="validate_args=False"),
-    Program("prod in the loss", "(out.exp().prod() * 0).backward() if out.grad_fn is None else out.detach().exp()"
-            ".requires_grad_().prod().backward()", "DG205", ".prod().backward()", says="prod"),
+    Program("prod in the loss", whole="""
+for step in range(6):
+    gates = net(torch.randn(4, 8, device=device)).sigmoid()
+    joint = gates.prod(dim=1)
+    opt.zero_grad()
+    joint.sum().backward()
+    opt.step()
+""", rule="DG205", line="joint = gates.prod(dim=1)", count=6, tensor="gates", says="prod"),
+    Program("two prods", whole="""
+for step in range(6):
+    gates = net(torch.randn(4, 8, device=device)).sigmoid()
+    both = gates.prod(dim=1)
+    both = both + gates.prod(dim=1, keepdim=True).squeeze(1)
+    both.sum().backward()
+""", rule="DG205", line="both.sum().backward()", count=12, says="the backward of prod"),
     Program("lr on the device", whole="""
 opt = torch.optim.AdamW(net.parameters(), lr=torch.tensor(0.1, device=device), foreach=False)
 for step in range(6):
@@ -135,6 +148,17 @@ with torch.no_grad():
         out = net(torch.randn(4, 8, device=device))
         kept.append(out.argmax().item())
 """, rule="DG201", line="kept.append", count=5, tensor="out.argmax()"),
+    Program("a list of losses", "kept.append(loss.detach())\nmean = torch.tensor(kept[-2:])", "DG201", "mean = ", 23,
+            "kept[-2:]"),
+    Program("the least of a list", "kept.append(loss.detach())\nleast = min(kept)", "DG201", "least = ", 66, "kept"),
+    Program("a categorical distribution", "d = torch.distributions.Categorical(logits=out)", "DG205", "d = ",
+            tensor="logits"),
+    Program("a plateau", whole="""
+plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(opt)
+for step in range(6):
+    out, loss = update(torch.randn(4, 8, device=device))
+    plateau.step(loss)
+""", rule="DG205", line="plateau.step(loss)", count=6, tensor="loss"),
     Program("three times before a third step", whole="""
 for step in range(2):
     out, loss = update(torch.randn(4, 8, device=device))
