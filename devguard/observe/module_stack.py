@@ -164,4 +164,6 @@ def _call_impl(owner: ModuleStack, link: list[Callable[..., Any]]) -> Callable[.
             stack.pop()
 
     _call_impl.devguard_next = link  # type: ignore[attr-defined]
+    # Dynamo compiles this in its place: a function of devguard's in the middle would break the graph.
+    _call_impl._torchdynamo_inline = getattr(link[0], "_torchdynamo_inline", link[0])  # type: ignore[attr-defined]
     return _call_impl

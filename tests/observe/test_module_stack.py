@@ -106,3 +106,16 @@ def test_arguments_and_results_pass_through() -> None:
     marker = object()
     with devguard.watch():
         assert Echo()(1, marker, key=2) == ((1, marker), {"key": 2})
+
+
+def test_compiled_module_stays_in_one_graph() -> None:
+    graphs: list[int] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(len(graph.graph.nodes))
+        return graph.forward
+
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    with devguard.watch(), devguard.watch():
+        torch.compile(net, backend=backend, fullgraph=True)(torch.ones(1, 3))
+    assert len(graphs) == 1
