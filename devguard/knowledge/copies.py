@@ -69,12 +69,6 @@ def makers() -> tuple[str, ...]:
 
 
 @functools.cache
-def syncing_ops() -> tuple[str, ...]:
-    """Schema names of ops after which everything before them on the current stream is known to be complete."""
-    return tuple(row["op"] for row in _data()["syncing_ops"])
-
-
-@functools.cache
 def callers() -> tuple[Caller, ...]:
     """The library code whose copies have a purpose of their own."""
     return tuple(

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from devguard.knowledge.copies import mixed_ops, syncing_ops
+from devguard.knowledge.copies import mixed_ops
+from devguard.knowledge.syncs import sync_ops, waits
 from devguard.observe.copies_facts import CopyFact, UnsafeFact
 from devguard.observe.copies_identity import Mark, mark_of
 from devguard.observe.dispatch import Handlers, Op
@@ -62,7 +63,7 @@ class InFlight:
         self._reads: dict[Any, bool] = {}
         self._look = recorder.shielded(self.name, self._op)
         shielded = recorder.shielded
-        for op in syncing_ops():
+        for op in sync_ops():
             handlers.after[op].append(shielded(self.name, self._synced_by_op))
         for op in _WRITERS:
             handlers.after[f"aten::{op}"].append(shielded(self.name, self._written))
@@ -216,7 +217,8 @@ class InFlight:
     # -- waits --------------------------------------------------------------------------------------------------------
 
     def _synced_by_op(self, op: Op) -> None:
-        if self.landing or self.leaving:
+        """An op that waits for the current stream: what was before it there is complete."""
+        if (self.landing or self.leaving) and waits(op.func, op.args, op.kwargs):
             device = next((t.get_device() for t in _tensors(op.args, op.kwargs) if t.get_device() >= 0), -1)
             if device >= 0:
                 self.waited(device)
