@@ -18,7 +18,7 @@ from devguard.observe.consistency_facts import ConsistencyFacts, Mismatch, Move,
 from devguard.observe.consistency_locate import Locator
 from devguard.observe.consistency_survey import survey
 from devguard.observe.dispatch import Handlers, Op
-from devguard.observe.frames import RawSite, kind_of, raw_site, user_frame
+from devguard.observe.frames import RawSite, kind_of, own_site, raw_site, user_frame
 from devguard.observe.moves import Moves
 from devguard.observe.names import name_where, search
 from devguard.observe.origins import storage_key
@@ -225,7 +225,7 @@ def _through(frame: FrameType | None) -> tuple[RawSite, ...]:
     found: list[RawSite] = []
     while frame is not None and len(found) < _FRAMES:
         if kind_of(frame.f_code):
-            found.append((frame.f_code, frame.f_lasti))
+            found.append(own_site(frame))
         frame = frame.f_back
     return tuple(found)
 

@@ -12,7 +12,7 @@ import torch
 from devguard.knowledge.copies import makers, purpose_of_code
 from devguard.observe.copies_facts import BACKWARD
 from devguard.observe.entries import Entry
-from devguard.observe.frames import LIBRARY, PROJECT, SKIPPED, kind_of
+from devguard.observe.frames import LIBRARY, PROJECT, SKIPPED, kind_of, own_site
 
 MOVES = frozenset({"Tensor.to", "Tensor.cuda", "Tensor.cpu"})
 MAKERS = frozenset(makers())
@@ -124,6 +124,6 @@ def project_stack(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
     found: list[tuple[CodeType, int]] = []
     while frame is not None and len(found) < _STACK:
         if kind_of(frame.f_code) == PROJECT:
-            found.append((frame.f_code, frame.f_lasti))
+            found.append(own_site(frame))
         frame = frame.f_back
     return tuple(found)

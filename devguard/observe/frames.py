@@ -107,6 +107,11 @@ def _place(frame: FrameType, starts: _Starts) -> int:
     return _start(frame.f_code, lasti, starts) if place is None else place
 
 
+def own_site(frame: FrameType) -> tuple[CodeType, int]:
+    """The raw site of this very frame, comparable with those of :func:`raw_site`."""
+    return frame.f_code, _place(frame, _know(frame.f_code)[1])
+
+
 def raw_site(frame: FrameType | None) -> RawSite | None:
     """The raw site of the first user frame from `frame` outwards; None where no user frame is on this stack."""
     table = _KNOWN

@@ -13,7 +13,7 @@ from torch.nn.modules import module as nn_module
 from torch.nn.parameter import is_lazy
 
 from devguard.observe.construction import Construction
-from devguard.observe.frames import PROJECT, RawSite, kind_of, raw_site
+from devguard.observe.frames import PROJECT, RawSite, kind_of, own_site, raw_site
 from devguard.observe.module_stack import ModuleStack, registered
 from devguard.observe.namespaces import namespaces
 from devguard.observe.optimizers_facts import HolderFact, HolderStory, OptimizerFacts
@@ -314,6 +314,6 @@ def _chain() -> tuple[RawSite, ...]:
     found: list[RawSite] = []
     while frame is not None and len(found) < _CHAIN:
         if kind_of(frame.f_code) == PROJECT:
-            found.append((frame.f_code, frame.f_lasti))
+            found.append(own_site(frame))
         frame = frame.f_back
     return tuple(found)
