@@ -51,7 +51,7 @@ def _number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | Non
 class RankUse:
     """A process of a job chose or used the accelerator `index` of the `count` it can see. `failed` says that the call raised.
 
-    `ranks` is None only for DistributedDataParallel in a process that no launcher told its rank; `module_index` is the accelerator
+    `ranks` is None in a process that no launcher told its rank (a spawned one); `module_index` is the accelerator
     of the module that it was given."""
 
     event: RankEvent

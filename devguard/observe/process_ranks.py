@@ -89,7 +89,7 @@ class RankDevices:
     def loaded(self, entry: Entry) -> None:
         """A checkpoint was loaded: onto which accelerators?"""
         ranks = self._ranks()
-        if ranks is None or entry.error is not None or entry.outer is not None:
+        if (ranks is None and self._job() is None) or entry.error is not None or entry.outer is not None:
             return
         for tensor in _tensors(entry.result):
             if tensor.get_device() >= 0:

@@ -44,6 +44,7 @@ def why_wrong(index: int, ranks: Ranks, count: int) -> str | None:
 # What CUDA, torch.load and NCCL say to a process that wants an accelerator which is not there or not its own.
 _REFUSALS = ("invalid device ordinal", "Attempting to deserialize object on CUDA device", "Duplicate GPU detected")
 
+_LOAD_FIX = 'torch.load(..., map_location="cpu"), or map_location=f"cuda:{local_rank}"'
 _DID = {
     "set_device": "chooses {device} with set_device",
     "model": "runs its model on {device}",
@@ -63,6 +64,11 @@ def rank_device(facts: Facts) -> Iterator[Finding]:
         if reason is None and use.event == "ddp" and use.module_index not in (None, use.index) and not told:
             told.add(use.module_index or 0)
             yield _ddp_finding(use, facts)
+        if use.event == "load" and use.ranks is None and not told:
+            own = [other.index for other in seen.uses.values() if other.event == "model"]
+            if own and use.index not in own:
+                told.add(use.index)
+                yield _spawned_load_finding(use, own[0], facts)
         if reason is None or use.ranks is None or use.index in told:
             continue
         if use.event == "stray" and _names_it(users_line(use.cause), use.index):
@@ -111,6 +117,21 @@ def _ddp_finding(use: RankUse, facts: Facts) -> Finding:
     )
 
 
+def _spawned_load_finding(use: RankUse, own: int, facts: Facts) -> Finding:
+    """A process of a group, whose local rank nobody told, loads a checkpoint elsewhere than where its model is."""
+    return finding(
+        "DG109",
+        f"this process loads a checkpoint onto {device_name(use.index, facts)}, but its model is on {device_name(own, facts)}",
+        op="load",
+        cause=users_line(use.cause),
+        count=use.tally.count,
+        first_step=use.tally.first_step,
+        last_step=max(use.tally.last_step, 0),
+        fix=Fix(_LOAD_FIX),
+        **place(use.site),
+    )
+
+
 def _rank_finding(use: RankUse, ranks: Ranks, reason: str, facts: Facts) -> Finding:
     device = device_name(use.index, facts)
     did = _DID[use.event].format(device=device)
@@ -119,7 +140,7 @@ def _rank_finding(use: RankUse, ranks: Ranks, reason: str, facts: Facts) -> Find
     # A device in a variable is changed where the variable gets its value.
     defined = device_line(line) if use.event in ("model", "stray") else None
     if use.event == "load":
-        fix = 'torch.load(..., map_location="cpu"), or map_location=f"cuda:{local_rank}"'
+        fix = _LOAD_FIX
     elif use.event == "ddp":
         fix = "device_ids=[local_rank], with local_rank = int(os.environ['LOCAL_RANK'])"
     else:

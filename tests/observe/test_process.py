@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,22 @@ def test_spawned_ranks_without_a_launcher_s_variables_compare_too(monkeypatch: p
         nn.Linear(2, 2).cuda()(torch.ones(1, 2, device="cuda"))
         messages = [f.message for f in watch.report.findings if f.rule == "DG109"]
     assert messages == ["rank 1 and rank 0 both use cuda:0 of this machine"]
+
+
+@pytest.mark.parametrize(("place", "expected"), [(None, 1), ("cpu", 0), ("cuda:1", 0)])
+def test_a_spawned_rank_loads_a_checkpoint(place: str | None, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    store: Any = torch.distributed.HashStore()
+    join(monkeypatch, rank=1, world=2)
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: store)
+    file = io.BytesIO()
+    with devguard.simulate("cuda:2"), devguard.watch() as watch:
+        torch.save({"weight": torch.ones(2, device="cuda:0")}, file)
+        file.seek(0)
+        model = nn.Linear(2, 2).to("cuda:1")
+        torch.load(file, map_location=place)
+        model(torch.ones(1, 2, device="cuda:1"))
+        causes = [f.cause.text for f in watch.report.findings if f.rule == "DG109" and f.cause is not None]
+    assert causes == ["torch.load(file, map_location=place)"] * expected
 
 
 def test_ranks_compare_their_devices_through_the_job_s_store(monkeypatch: pytest.MonkeyPatch) -> None:
