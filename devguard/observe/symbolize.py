@@ -77,6 +77,14 @@ def _header_end(node: ast.stmt) -> int:
     return max(node.lineno, first_line - 1) if first_line > node.lineno else node.lineno
 
 
+def _decorators(node: ast.AST) -> list[ast.expr]:
+    return getattr(node, "decorator_list", [])
+
+
+def _first_line(node: ast.stmt) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in _decorators(node))])
+
+
 @functools.lru_cache(maxsize=4096)
 def statement_at(filename: str, line: int) -> ast.stmt | None:
     """The innermost statement that covers a line."""
@@ -90,7 +98,7 @@ def statement_at(filename: str, line: int) -> ast.stmt | None:
         for node in level:
             for child in ast.iter_child_nodes(node):
                 if isinstance(child, ast.stmt):
-                    if child.lineno <= line <= (child.end_lineno or child.lineno):
+                    if _first_line(child) <= line <= (child.end_lineno or child.lineno):
                         found = child
                         inner = [child]
                         break
@@ -145,6 +153,9 @@ def _site_of(filename: str, code: CodeType, lasti: int) -> Site:
         return Site(filename, line, end_line, max(column, 0), max(end_column, 0), function, text.strip())
     first = statement.lineno
     last = _header_end(statement) if isinstance(statement, _COMPOUND) else (statement.end_lineno or first)
+    for decorator in _decorators(statement):
+        if decorator.lineno <= line <= (decorator.end_lineno or line):
+            first, last = decorator.lineno, decorator.end_lineno or line
     if column < 0 or line != first:  # columns are those of the site's first line
         column, end_column, line, end_line = statement.col_offset, statement.end_col_offset or 0, first, last
     column, end_column = characters(filename, line, column), characters(filename, end_line, end_column)

@@ -52,3 +52,19 @@ def test_code_without_source_gives_an_empty_text():
 
 def test_the_function_is_named():
     assert symbolize.where(here()).function.endswith("test_the_function_is_named")
+
+
+def test_a_decorator_is_shown_by_itself():
+    raws = []
+
+    def take(raw):
+        raws.append(raw)
+        return lambda function: function
+
+    class Holder:
+        @take(here())
+        def method(self):
+            pass
+
+    assert Holder
+    assert symbolize.where(raws[0]).text == "@take(here())"
