@@ -23,7 +23,7 @@ from devguard.observe.copies_intent import (
     purpose_of,
 )
 from devguard.observe.copies_name import assigned_number, index_text, moved_name, tensor_fact
-from devguard.observe.copies_ops import bytes_of, copied_operands, is_host_mask, is_pinned
+from devguard.observe.copies_ops import bytes_of, copied_operands, is_host_mask, is_pinned, layout_of
 from devguard.observe.discarded import Discarded
 from devguard.observe.dispatch import Handlers, Op
 from devguard.observe.entries import Entry
@@ -298,7 +298,8 @@ class Copies:
             if origin.step == step and site is not None and place is not None and site[0] is place[0]:
                 fact.fresh += 1
             out = self._came_from_device(copy)
-            if out is not None:
+            # The same data only while they are as they came; and what left at set-up is no trip but a start.
+            if out is not None and out.step >= step - 1 and layout_of(copy.data)[0] <= 0:
                 fact.returned += 1
                 fact.went_out = out.site
             loader = self.loaders.of(origin)

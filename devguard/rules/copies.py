@@ -121,11 +121,11 @@ def _to_the_host(fact: CopyFact, facts: Facts) -> Finding | None:
 
 def _went_out(fact: CopyFact, table: CopyFacts) -> CopyFact | None:
     """The copy to the host whose data this copy brings back; None where there is none."""
-    returned = _mostly(fact.returned, fact)
-    if returned and fact.pinned and fact.non_blocking:
+    if fact.pinned and fact.non_blocking:
         return None  # put away and fetched again, without a wait: offloading
+    returned = _mostly(fact.returned, fact)
     for out in table.copies.values():
-        if out.direction != "d2h" or out.purpose in _INTENDED or (out.tally.count < 2 and fact.tally.count > 1):
+        if out.direction != "d2h" or out.purpose in _INTENDED or out.tally.steps_hit * 2 < fact.tally.steps_hit:
             continue
         if returned and out.site == fact.went_out:
             return out

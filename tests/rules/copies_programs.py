@@ -1117,6 +1117,24 @@ for step in range(5):
 """,
     ),
     good(
+        "optimizer on the host, by hand",
+        """
+master = [p.detach().cpu().clone().requires_grad_() for p in net.parameters()]
+host_opt = torch.optim.SGD(master, lr=0.1)
+pinned = [torch.empty_like(m).pin_memory() for m in master]
+for step in range(6):
+    net(torch.randn(3, 8, device="cuda")).square().mean().backward()
+    for m in master:
+        m.grad = torch.ones_like(m)
+    host_opt.step()
+    with torch.no_grad():
+        for m, p, buffer in zip(master, net.parameters(), pinned):
+            torch.cuda.synchronize()
+            buffer.copy_(m)
+            p.copy_(buffer, non_blocking=True)
+""",
+    ),
+    good(
         "average on the host, kept rarely",
         """
 average = {k: v.cpu().clone() for k, v in net.state_dict().items()}
