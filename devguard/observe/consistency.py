@@ -7,6 +7,7 @@ given are looked at once, so that one failure tells of all that is on the wrong 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -18,14 +19,16 @@ from devguard.observe.consistency_facts import ConsistencyFacts, Mismatch, Move,
 from devguard.observe.consistency_locate import Locator
 from devguard.observe.consistency_survey import survey
 from devguard.observe.dispatch import Handlers, Op
-from devguard.observe.frames import RawSite, kind_of, own_site, raw_site, user_frame
+from devguard.observe.frames import PROJECT, RawSite, kind_of, kind_of_file, own_site, raw_site, user_frame
 from devguard.observe.moves import Moves
 from devguard.observe.names import name_where, search
+from devguard.observe.namespaces import instance_dict
 from devguard.observe.origins import storage_key
 from devguard.observe.recorder import Recorder
 from devguard.observe.scan import Held, slots
+from devguard.observe.site import Site
 from devguard.observe.source import called_text, operand_values
-from devguard.observe.source_search import assignment_site, iterated_name
+from devguard.observe.source_search import assignment_site, attribute_site, class_place, iterated_name
 from devguard.observe.tally import Tally
 
 _Tensor = torch.Tensor
@@ -169,10 +172,16 @@ class Consistency:
     def _generator(self, argument: str, generator: Any, locator: Locator, frame: FrameType | None) -> OperandFact:
         # A generator comes out of the dispatcher as another Python object.
         data = getattr(generator, "_cdata", None)
-        name = name_where(lambda o: issubclass(type(o), _Generator) and getattr(o, "_cdata", None) == data, frame)
+
+        def same(other: Any) -> bool:
+            return issubclass(type(other), _Generator) and getattr(other, "_cdata", None) == data
+
+        name = name_where(same, frame)
         fact = OperandFact(name or argument, "generator", argument, str(generator.device), (), "")
+        if "." in name:
+            fact.assigned = _stored_at(same, frame)
         # One that the program did not make is its loader's: `for batch in loader`.
-        fact.assigned = assignment_site(name or iterated_name(user_frame(frame)), frame)
+        fact.assigned = fact.assigned or assignment_site(name or iterated_name(user_frame(frame)), frame)
         return fact
 
     # -- what a move leaves behind ------------------------------------------------------------------------------------
@@ -193,6 +202,20 @@ class Consistency:
             if operand.kind in ("attribute", "hidden"):
                 self.facts.strays[key] = Stray(operand, move, move.tick, move.target, key)
                 self._strays[key] = (weakref.ref(held.holder), held.attribute)
+
+
+def _stored_at(same: Callable[[Any], bool], frame: FrameType | None) -> Site | None:
+    """The statement that stores an object in an attribute, where a variable leads to the attribute's owner."""
+    found: list[tuple[tuple[str, str], str]] = []
+
+    def owns(other: Any) -> bool:
+        place = class_place(type(other))
+        if place is not None and kind_of_file(place[0]) == PROJECT:
+            found.extend((place, key) for key, value in list(instance_dict(other).items()) if same(value))
+        return bool(found)
+
+    name_where(owns, frame)
+    return attribute_site((found[0][0],), found[0][1]) if found else None
 
 
 def _still_there(holder: Any, attribute: str, stray: Stray) -> bool:

@@ -1,0 +1,94 @@
+"""Mistakes rebuilt from what users report, of kinds that the other tables leave out."""
+
+from tests.rules.consistency_cases.case import Case
+
+CASES = (
+    Case(
+        "generator kept by an object",
+        """
+        class Sampler:
+            def __init__(self, seed):
+                self.rng = torch.Generator().manual_seed(seed)  # cause
+            def draw(self, probs):
+                return torch.multinomial(probs, 1, generator=self.rng)
+        sampler = Sampler(3)
+        sampler.draw(torch.ones(4, device="cuda"))
+        """,
+        rules="DG108",
+        tensor="sampler.rng",
+    ),
+    Case(
+        "noise for a model on another accelerator",
+        """
+        class Critic(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = nn.Linear(3, 1)
+            def forward(self, x):
+                return self.lin(x)
+        def penalty(critic, real, fake):
+            alpha = torch.rand(real.size(0), 1).cuda()  # cause
+            return critic(alpha * real + (1 - alpha) * fake)
+        critic = Critic().to("cuda:1")
+        real, fake = torch.randn(2, 3).to("cuda:1"), torch.randn(2, 3).to("cuda:1")
+        penalty(critic, real, fake)
+        """,
+        rules="DG108",
+        tensor="alpha",
+        devices=2,
+    ),
+    Case(
+        "class that is split by itself forgets a skip connection",
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.down = nn.Linear(3, 3).to("cuda:0")
+                self.up = nn.Linear(3, 3).to("cuda:1")
+            def forward(self, x):
+                skip = torch.relu(self.down(x))
+                up = self.up(skip.to("cuda:1"))
+                return torch.cat([up, skip], 1)  # cause
+        Net()(torch.ones(2, 3, device="cuda:0"))
+        """,
+        rules="DG108",
+        tensor="skip",
+        devices=2,
+    ),
+    Case(
+        "hard-coded device in a replica",
+        """
+        class Embed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.word = nn.Embedding(5, 4)
+                self.place = nn.Embedding(5, 4)
+            def forward(self, ids):
+                places = torch.arange(ids.size(1), device="cuda:0").expand_as(ids)  # cause
+                return self.word(ids) + self.place(places)
+        model = nn.DataParallel(Embed().cuda(), device_ids=[0, 1])
+        model(torch.zeros(4, 3, dtype=torch.long, device="cuda"))
+        """,
+        rules="DG101|DG108",
+        tensor="places",
+        devices=2,
+    ),
+    Case(
+        "closed-over layer in one of two branches",
+        """
+        class Block(nn.Module):
+            def __init__(self, match):
+                super().__init__()
+                self.conv = nn.Linear(3, 4)
+                if not match:
+                    self.shortcut = lambda x: x
+                else:
+                    layer = nn.Linear(3, 4)
+                    self.shortcut = lambda x: layer(x)  # cause
+            def forward(self, x):
+                return self.conv(x) + self.shortcut(x)
+        Block(True).cuda()(torch.ones(2, 3).cuda())
+        """,
+        rules="DG104",
+    ),
+)
