@@ -254,13 +254,16 @@ class Locator:
     # -- operands -----------------------------------------------------------------------------------------------------
 
     def input_of(self, tensor: Any) -> Any:
-        """The innermost running module that got a tensor, or data with its storage, as an argument."""
+        """The innermost running module that got a tensor as an argument, or data that it is a view or a copy of."""
         key = storage_key(tensor)
+        origins = self.recorder.origins
+        device = tensor.get_device()
+        copied = {id(station) for station in stations(origins.of(tensor)) if station.device == device}
 
         def same(other: Any) -> bool:
-            return other is tensor or (
-                key is not None and issubclass(type(other), _Tensor) and storage_key(other) == key
-            )
+            if other is tensor or not issubclass(type(other), _Tensor):
+                return other is tensor
+            return (key is not None and storage_key(other) == key) or id(origins.of(other)) in copied
 
         for call in self.calls:
             if search([("args", call.args), ("kwargs", call.kwargs)], same, 5) is not None:

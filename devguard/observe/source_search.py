@@ -84,7 +84,7 @@ def attribute_site(
     """The statement in one of these classes that gives ``self.attribute`` its content.
 
     With `container` the statement that makes the container is preferred (``self.heads = []``), else the one that fills it
-    (``self.heads.append(...)``); the one at line `near` before all others."""
+    (``self.heads.append(...)``); the one nearest to line `near` before all others."""
     for filename, qualname in classes:
         node = class_node(filename, qualname)
         if node is None:
@@ -95,11 +95,15 @@ def attribute_site(
         assigned = [s for s, v in found if isinstance(s, (ast.Assign, ast.AnnAssign)) and not _is_none(v)]
         filled = [s for s, value in found if not _is_empty(value)]
         choice = assigned if container and assigned else filled or [s for s, _ in found]
-        choice = [s for s, _ in found if s.lineno <= near <= (s.end_lineno or s.lineno)] or choice
-        if node.lineno <= near <= (node.end_lineno or near):  # made in this class: given away soon after
-            choice = sorted(choice, key=lambda s: (s.lineno < near, abs(s.lineno - near)))
+        if node.lineno <= near <= (node.end_lineno or near):
+            choice = sorted(choice, key=lambda s: _distance(s, near))
         return site_of_node(filename, choice[0], qualname)
     return None
+
+
+def _distance(statement: ast.stmt, line: int) -> int:
+    """How many lines a statement is away from a line; 0 where it covers it."""
+    return max(statement.lineno - line, line - (statement.end_lineno or statement.lineno), 0)
 
 
 def _is_none(value: ast.expr) -> bool:
