@@ -49,7 +49,8 @@ def _fused(tensors: Any, dropout_p: float, is_causal: bool, options: dict[str, A
     try:
         hosts = [t._host for t in tensors]
         mask = hosts[3] if len(hosts) > 3 else None
-        return bool(torch._fused_sdp_choice(*hosts[:3], mask, dropout_p, is_causal, **options) == _FLASH)
+        choice: Any = torch._fused_sdp_choice
+        return bool(choice(*hosts[:3], mask, dropout_p, is_causal, **options) == _FLASH)
     except RuntimeError:
         return False
     finally:

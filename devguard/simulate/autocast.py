@@ -71,7 +71,9 @@ class _Casts:
             return [self.cast(v, dtype) for v in value]
         return value
 
-    def all(self, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype) -> tuple[list[Any], dict[str, Any]]:
+    def all(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype
+    ) -> tuple[list[Any], dict[str, Any]]:
         return [self.cast(a, dtype) for a in args], {k: self.cast(v, dtype) for k, v in kwargs.items()}
 
 

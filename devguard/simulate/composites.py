@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
-from devguard.simulate import attention, recurrent
+from devguard.simulate import attention, recurrent, syncbn
+
+_aten = torch.ops.aten
 
 ABOVE: Mapping[str, Callable[..., Any]] = {
     "scaled_dot_product_attention": attention.attention,
@@ -24,16 +26,30 @@ def _dropout(image: torch.Tensor, p: float, train: bool | None, *, generator: to
     if train is not None and not train:
         return image.clone(), torch.ones(image.shape, dtype=torch.bool, device="cpu")
     keep = 1.0 - p
-    mask = torch.empty_like(image, dtype=torch.bool).bernoulli_(keep, generator=generator)
+    mask = _aten.empty_like(image, dtype=torch.bool)
+    _aten.bernoulli_.float(mask, keep, generator=generator)
     return image.mul(mask).mul_(0.0 if keep == 0 else 1.0 / keep), mask
 
 
 # Random ops without an argument for a generator that are given one here.
 GENERATED = frozenset({"aten::native_dropout"})
+
+
+def _zeros(size: Any, **kwargs: Any) -> torch.Tensor:
+    """Forward-mode AD's zeros that hold no memory: here they do."""
+    return torch.zeros(size, **kwargs)
+
+
 BELOW: Mapping[str, Callable[..., Any]] = {
     "aten::native_dropout": _dropout,
+    "aten::_efficientzerotensor": _zeros,
     "aten::_scaled_dot_product_efficient_attention": attention.forward,
     "aten::_scaled_dot_product_efficient_attention_backward": attention.backward,
     "aten::_cudnn_rnn": recurrent.forward,
     "aten::_cudnn_rnn_backward": recurrent.backward,
+    "aten::batch_norm_stats": syncbn.stats,
+    "aten::batch_norm_elemt": syncbn.elemt,
+    "aten::batch_norm_gather_stats_with_counts": syncbn.gather_stats,
+    "aten::batch_norm_backward_reduce": syncbn.backward_reduce,
+    "aten::batch_norm_backward_elemt": syncbn.backward_elemt,
 }

@@ -38,13 +38,14 @@ class _Kinds(dict[type, int]):
 
 _kinds = _Kinds()
 
+
 class _Unwrap:
     """Collects the CPU tensors behind a list of arguments and what devices were met."""
 
     __slots__ = ("index", "mixed", "plain")
 
-    def __init__(self) -> None:
-        self.index = -1
+    def __init__(self, index: int) -> None:
+        self.index = index
         self.plain = self.mixed = False
 
     def sequence(self, values: Sequence[Any]) -> Sequence[Any]:
@@ -65,10 +66,19 @@ class _Unwrap:
             taken.append(value)
         return taken if type(values) is not tuple else tuple(taken)
 
+    def mapping(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        taken = dict(values)
+        for name, value in values.items():
+            if _kinds[value.__class__] != _OTHER:
+                (taken[name],) = self.sequence((value,))
+        return taken
+
 
 def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
     """`__torch_dispatch__` of simulated tensors, and the kernel of every factory on a simulated device."""
     plan = _plans.get(id(func))
+    if len(types) > 1 and not all(issubclass(t, SimTensor) for t in types):
+        return NotImplemented  # for another tensor subclass, which holds simulated tensors
     if plan is None or plan.func is not func:
         if func is _LAYOUT:  # asked by C++ where it can't take an exception
             return args[0]._host.layout
@@ -94,26 +104,16 @@ def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[st
         elif kind == _PLAIN:
             uneven = True
         elif kind == _LIST:
-            inner = _Unwrap()
+            inner = _Unwrap(index)
             value = inner.sequence(value)
-            if inner.index >= 0:
-                if index >= 0 and inner.index != index:
-                    uneven = True
-                elif index < 0:
-                    index = inner.index
-            uneven = uneven or inner.plain or inner.mixed
+            index, uneven = inner.index, uneven or inner.plain or inner.mixed
         hosts.append(value)
-    host_kwargs: dict[str, Any] = {}
     if kwargs:
-        host_kwargs = dict(kwargs)
-        for name, value in kwargs.items():
-            if _kinds[value.__class__] != _OTHER:
-                inner = _Unwrap()
-                (host_kwargs[name],) = inner.sequence((value,))
-                if inner.index >= 0:
-                    uneven = uneven or (index >= 0 and inner.index != index) or inner.mixed
-                    index = inner.index if index < 0 else index
-                uneven = uneven or inner.plain
+        inner = _Unwrap(index)
+        host_kwargs = inner.mapping(kwargs)
+        index, uneven = inner.index, uneven or inner.plain or inner.mixed
+    else:
+        host_kwargs = {}
     if uneven:
         verdict = refusals.settle(plan, args, kwargs or {}, index)
         if isinstance(verdict, refusals.Parts):
@@ -133,18 +133,23 @@ def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[st
     if plan.reshapes:
         _sync_written(plan, args, kwargs)
     if plan.returns_args is not None:
-        if plan.returned is not None:
-            position, name = plan.returned
-            return args[position] if position < len(args) else (kwargs or {}).get(name)
         return _with_arguments(plan, result, args, kwargs, index)
     if index < 0:
         return result
-    if result.__class__ is _Tensor and plan.host_results is None:
-        if plan.aliases:
-            for value in args:
-                if _kinds[value.__class__] == _SIMULATED and value._host is result:
-                    return value
-        return wrap(result, index)
+    if plan.aliases:
+        return _views(plan, args, result, index)
+    return wrap(result, index) if result.__class__ is _Tensor else _wrap_results(plan, result, index)
+
+
+def _views(plan: Plan, args: Sequence[Any], result: Any, index: int) -> Any:
+    """Views as new wrappers, or the argument that the op returned as it is."""
+    base: Any = args[0] if args else None
+    if _kinds[base.__class__] == _SIMULATED:
+        if base._host is result:
+            return base
+        if torch.is_inference_mode_enabled() and not base.is_inference():
+            with torch.inference_mode(False):  # a view of an ordinary tensor is an ordinary tensor
+                return _wrap_results(plan, result, index)
     return _wrap_results(plan, result, index)
 
 
@@ -173,7 +178,7 @@ _Tensor = torch.Tensor
 _excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
 _CPU_AUTOCAST = DispatchKeySet(DispatchKey.AutocastCPU)
 
-SimTensor.__torch_dispatch__ = staticmethod(dispatch)  # type: ignore[method-assign,assignment]
+SimTensor.__torch_dispatch__ = staticmethod(dispatch)
 
 
 def _target(plan: Plan, hosts: list[Any], host_kwargs: dict[str, Any], index: int) -> int:
@@ -238,18 +243,20 @@ def _sync_written(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any] | N
 
 def _with_arguments(plan: Plan, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, index: int) -> Any:
     """The result of an in-place or out= op: the arguments it wrote, as the objects that came in."""
+    if plan.returned is not None:
+        return _argument(plan.returned, args, kwargs)
     assert plan.returns_args is not None
     return tuple(
         (wrap(r, index) if index >= 0 and isinstance(r, torch.Tensor) else r)
         if at is None
         else _argument(at, args, kwargs)
-        for at, r in zip(plan.returns_args, result)
+        for at, r in zip(plan.returns_args, result, strict=True)
     )
 
 
 def _wrap_results(plan: Plan, result: Any, index: int) -> Any:
     host = plan.host_results or ()
-    if isinstance(result, torch.Tensor):
+    if result.__class__ is _Tensor:
         return result if 0 in host else wrap(result, index)
     if isinstance(result, (list, tuple)):
         return type(result)(

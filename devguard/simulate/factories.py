@@ -44,6 +44,8 @@ def register(kind: DeviceType, patches: Patches) -> None:
             if func is not None:
                 for key in (kind.key, kind.hidden_key):
                     aten.impl(name, kernel_of(func), key)
+        # A nested tensor on its way from the CPU: PyTorch picks the kernel by where it goes.
+        aten.impl("_to_copy", kernel_of(_overload("_to_copy")), f"NestedTensor{kind.key}")
         for name in _BELOW_PYTHON:
             aten.impl(name, kernel_of(_overload(name)), kind.hidden_key)
     rest = torch.library.Library("_", "IMPL")

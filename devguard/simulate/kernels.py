@@ -49,7 +49,7 @@ def _prod(self: torch.Tensor, *, dtype: torch.dtype | None = None) -> torch.Tens
         return _below(_aten.prod.default, self, dtype=dtype)  # type: ignore[no-any-return]
     if torch._C._are_functorch_transforms_active():
         return _aten.prod.default.redispatch(_PLAIN_AUTOGRAD, self, dtype=dtype)  # type: ignore[no-any-return]
-    return _Prod.apply(self, dtype)  # type: ignore[no-any-return]
+    return _Prod.apply(self, dtype)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def _prod_dim(self: torch.Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -59,7 +59,7 @@ def _prod_dim(self: torch.Tensor, dim: int, keepdim: bool = False, *, dtype: tor
         return _aten.prod.dim_int.redispatch(  # type: ignore[no-any-return]
             _PLAIN_AUTOGRAD, self, dim, keepdim, dtype=dtype
         )
-    return _ProdDim.apply(self, dim, keepdim, dtype)  # type: ignore[no-any-return]
+    return _ProdDim.apply(self, dim, keepdim, dtype)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def _without_zeros(grad: torch.Tensor, self: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
@@ -88,7 +88,7 @@ class _Prod(torch.autograd.Function):
         return result  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
         self, result = ctx.saved_tensors
         grad = grad.to(self.dtype)
         result = result.to(self.dtype)
@@ -113,7 +113,7 @@ class _ProdDim(torch.autograd.Function):
         return result  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
         self, result = ctx.saved_tensors
         grad = grad.to(self.dtype)
         result = result.to(self.dtype)
@@ -182,7 +182,7 @@ def _in_float32(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     result = func(*wide, **{k: widen(v) for k, v in kwargs.items()})
     for i in written:
         target, source = (args[i], wide[i]) if i < len(args) else (None, None)
-        if isinstance(target, torch.Tensor) and target is not source:
+        if isinstance(target, torch.Tensor) and isinstance(source, torch.Tensor) and target is not source:
             target.resize_(source.shape).copy_(source)
             return target
     return narrow(result)

@@ -8,6 +8,7 @@ import torch
 
 from devguard.simulate.devices import Devices
 from devguard.simulate.patches import Patches
+from devguard.simulate.tensor import SimTensor
 
 DTYPES = {
     "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "HalfTensor": torch.float16,
@@ -51,6 +52,7 @@ def install(devices: Devices, patches: Patches) -> None:
     }
     for name, cls in made.items():
         patches.set(torch.cuda, name, cls)
+    _new(patches)
     original = torch.set_default_tensor_type
 
     def set_default_tensor_type(t: Any) -> None:
@@ -75,3 +77,24 @@ def _leave_default_device(devices: Devices) -> None:
     """A default device that is gone must not stay the default."""
     if devices.kind.name == torch.get_default_device().type:
         torch.set_default_device(None)
+
+
+def _new(patches: Patches) -> None:
+    """Tensor.new, for a simulated tensor."""
+
+    def make(original: Any) -> Any:
+        def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if not isinstance(self, SimTensor):
+                return original(self, *args, **kwargs)
+            if self.layout == torch.sparse_coo and args and isinstance(args[0], torch.Tensor):
+                return torch.sparse_coo_tensor(*args, dtype=self.dtype, device=self.device)
+            if len(args) == 1 and not isinstance(args[0], int):
+                given = args[0]
+                if isinstance(given, torch.Size):
+                    return self.new_empty(given)
+                return given.detach() if isinstance(given, torch.Tensor) else self.new_tensor(given)
+            return self.new_empty(args or (0,))
+
+        return new
+
+    patches.method("new", make)

@@ -16,22 +16,28 @@ from devguard.simulate.tensor import SimTensor, simulated_class
 
 
 def install(devices: Devices, patches: Patches) -> None:
-    """Replace Module._apply and what groups parameters by device."""
+    """Replace Module._apply and what groups parameters by device; run compiled functions as they are written."""
     _apply(patches)
+    _ordinals(devices, patches)
     _foreach(devices, patches)
+    # What torch.compile makes runs eagerly: there is no device to compile for.
+    eager: Any = torch.compiler.set_stance("force_eager")
+    patches.on_restore(lambda: eager.__exit__(None, None, None))
 
 
 def _apply(patches: Patches) -> None:
     original = torch.nn.Module._apply
 
     @functools.wraps(original)
-    def apply(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True) -> torch.nn.Module:
+    def apply(self: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
+        if isinstance(self, torch.jit.ScriptModule):
+            return _apply_script(self, fn, recurse)
         # The gradient is moved after its parameter: meanwhile PyTorch would refuse it on the other device.
         grads = [(key, p, p.grad) for key, p in self._parameters.items() if p is not None and p.grad is not None]
         for _, parameter, _ in grads:
             parameter.grad = None
         try:
-            return original(self, fn, recurse)
+            return original(self, fn, recurse)  # type: ignore[no-untyped-call]
         finally:
             for key, parameter, grad in grads:
                 assert grad is not None
@@ -43,6 +49,36 @@ def _apply(patches: Patches) -> None:
                 target.grad = moved
 
     patches.set(torch.nn.Module, "_apply", apply)
+
+
+def _ordinals(devices: Devices, patches: Patches) -> None:
+    """`model.to(1)`: C++ asks for the accelerator that a number means, and knows none."""
+    original = torch._C._nn._parse_to
+
+    def parse_to(*args: Any, **kwargs: Any) -> Any:
+        def named(device: Any) -> Any:
+            ordinal = type(device) is int and device >= 0
+            return devices.shown[devices.check(device)] if ordinal else device
+
+        if "device" in kwargs:
+            kwargs["device"] = named(kwargs["device"])
+        return original(*(named(args[0]), *args[1:]) if args else (), **kwargs)
+
+    patches.set(torch._C._nn, "_parse_to", parse_to)
+
+
+def _apply_script(module: Any, fn: Callable[[Any], Any], recurse: bool) -> Any:
+    """A scripted module holds its tensors in C++: moved ones are new objects."""
+    if recurse:
+        for child in module.children():
+            child._apply(fn)
+    for key, parameter in list(module._parameters.items()):
+        with torch.no_grad():
+            moved = fn(parameter)
+        module._c.setattr(key, torch.nn.Parameter(moved, parameter.requires_grad))
+    for key, buffer in list(module._buffers.items()):
+        module._c.setattr(key, fn(buffer))
+    return module
 
 
 def _foreach(devices: Devices, patches: Patches) -> None:

@@ -56,9 +56,9 @@ class Plan:
         self.own_kernel = _own_kernel(func)
         self.above = ABOVE.get(refusals.name_in_table(func))
         key = DispatchKey.CompositeImplicitAutograd
-        self.composite = func.has_kernel_for_dispatch_key(key) and not func.has_kernel_for_dispatch_key("CPU")
+        self.composite = func.has_kernel_for_dispatch_key(key) and not func.has_kernel_for_dispatch_key(DispatchKey.CPU)
         # The CPU's autocast must not reach the data of another device.
-        self.autocast = func.has_kernel_for_dispatch_key("AutocastCPU")
+        self.autocast = func.has_kernel_for_dispatch_key(DispatchKey.AutocastCPU)
         self.copies = transfers.COPIES.get(schema.name)
         self.waits = bool(syncs.entries_of(func))  # for the device: then copies on their way to the host may arrive
         self.special = bool(
@@ -71,9 +71,13 @@ _TORCH = frozenset({"aten", "prim", "prims", "c10d", "c10d_functional", "_c10d_f
                     "_c10d_functional_autograd", "torchvision", "torchaudio", "fbgemm", "mkldnn", "onednn"})  # fmt: skip
 
 
+# Ops of PyTorch's namespaces that are Python all the same.
+_IN_PYTHON = frozenset({"_c10d_functional::_wrap_tensor_autograd"})
+
+
 def _own_kernel(func: OpOverload) -> DispatchKeySet | None:
     """The kernel of a user's op that must get the simulated tensors themselves: the one for the device, or for any."""
-    if func.namespace in _TORCH:
+    if func.namespace in _TORCH and func._schema.name not in _IN_PYTHON:
         return None
     for key in (state.current().devices.kind.key, "CompositeExplicitAutograd"):
         if func.has_kernel_for_dispatch_key(getattr(DispatchKey, key)):

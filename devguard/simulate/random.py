@@ -23,19 +23,19 @@ class SimGenerator(torch.Generator):
     def __new__(cls, device: Any = None) -> SimGenerator:
         made = super().__new__(cls)
         made._shown = device
-        cls._by_address[made._cdata] = made
+        cls._by_address[made._cdata] = made  # type: ignore[attr-defined]
         return made
 
     @classmethod
     def known(cls, generator: torch.Generator) -> torch.Generator:
         """The simulated generator that `generator` is, or itself."""
-        return cls._by_address.get(generator._cdata, generator)
+        return cls._by_address.get(generator._cdata, generator)  # type: ignore[attr-defined]
 
     def __init__(self, device: Any = None) -> None:
         pass
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]
         return self._shown
 
 

@@ -19,7 +19,7 @@ def whole(mode: str, packed: bool) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         names = [a.name for a in function._schema.arguments]
-        given = {**dict(zip(names, args)), **kwargs}
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
         image = given["data"] if packed else given["input"]
         if image.dtype not in _FLOATING or image.numel() == 0 or torch._C._are_functorch_transforms_active():
             return function._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
@@ -61,8 +61,10 @@ def forward(
     if track:
         # The storage lives as long as autograd keeps the reserve space, and is the same for all of its aliases.
         reserve.untyped_storage()._devguard_graph = (leaves, last, results)  # type: ignore[attr-defined]
-    output, hy, cy = (*(r.detach() for r in results), *([image.new_empty(0)] if cell is None else []))
-    return output, hy, cy, reserve, image.new_empty(0)
+    made = [r.detach() for r in results]
+    if cell is None:
+        made.append(image.new_empty(0))
+    return (*made, reserve, image.new_empty(0))
 
 
 def backward(
@@ -77,12 +79,12 @@ def backward(
         raise RuntimeError("cudnn RNN backward can only be called in training mode")
     leaves, last, results = graph
     wanted = [*leaves, *(() if last is None else (last,))]
-    pairs = [(r, g) for r, g in zip(results, (grad_output, grad_hidden, grad_cell)) if g is not None]
+    pairs = [(r, g) for r, g in zip(results, (grad_output, grad_hidden, grad_cell), strict=False) if g is not None]
     with _with_graph():
         grads = torch.autograd.grad(
             [r for r, _ in pairs], wanted, [g for _, g in pairs], retain_graph=True, allow_unused=True
         )
-    found = [torch.zeros_like(t) if g is None else g for t, g in zip(wanted, grads)]
+    found = [torch.zeros_like(t) if g is None else g for t, g in zip(wanted, grads, strict=True)]
     return found[0], found[1], None if last is None else found[-1], found[2 : 2 + len(weights)]
 
 

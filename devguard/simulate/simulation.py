@@ -12,16 +12,20 @@ from torch.utils import _device
 from devguard.simulate import (
     accelerator,
     autocast,
+    construction,
     constructors,
+    copying,
     cuda,
     dispatch,
+    distributed,
     factories,
-    functions,
     gradients,
     kernels,
     modules,
+    moves,
     pinned,
     random,
+    reads,
     refusals,
     refusals_composites,
     state,
@@ -69,15 +73,20 @@ class Simulation:
         try:
             factories.register(self.devices.kind, self._patches)
             kernels.install(self.devices.kind, self._patches, dispatch.kernel_of)
-            functions.install(self.devices, self._patches)
+            for part in (moves, reads, construction):
+                part.install(self.devices, self._patches)
+            copying.install(self._patches)
             storage.install(self.devices, self._patches)
             pinned.install(self._patches)
             constructors.install(self.devices, self._patches)
             self._patches.on_restore(self.intercepts.end)
+            if self.memory is not None:
+                self.intercepts.look("memory limit", before=memory_.fits)
             self._patches.on_restore(self.late.all_arrive)
             modules.install(self.devices, self._patches)
             cuda.install(self.devices, self.driver, self.timeline, self._patches)
             accelerator.install(self.devices, self.driver, self._patches)
+            distributed.install(self.devices, self._patches)
             random.install(self.devices, self.generators, self._patches)
             refusals_composites.install(self.devices.kind, self._patches)
             gradients.install(self.devices, self._patches)

@@ -11,7 +11,7 @@ from torch._C import DispatchKey, DispatchKeySet, _disabled_torch_function_impl
 from devguard.simulate import state
 from devguard.simulate.storage import SimStorage, on_device, recount
 
-_make_wrapper = torch.Tensor._make_wrapper_subclass
+_make_wrapper: Any = torch.Tensor._make_wrapper_subclass
 _aten = torch.ops.aten
 _storage = torch._C.TensorBase.untyped_storage
 _STRIDED = torch.strided
@@ -20,7 +20,7 @@ _STRIDED = torch.strided
 class SimTensor(torch.Tensor):
     """A tensor on a simulated device. `_host` is the CPU tensor with its data, `_index` the number of its device."""
 
-    __torch_function__ = _disabled_torch_function_impl  # as fast as a plain tensor, and nn's fast paths stay on
+    __torch_function__: Any = _disabled_torch_function_impl  # as fast as a plain tensor, and nn's fast paths stay on
 
     _host: torch.Tensor
     _index: int
@@ -28,15 +28,15 @@ class SimTensor(torch.Tensor):
     # `__torch_dispatch__` is set in dispatch.py: the two files would import each other otherwise.
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]
         return state.current().devices.shown[self._index]
 
     @property
-    def is_cuda(self) -> bool:
+    def is_cuda(self) -> bool:  # type: ignore[override]
         return state.current().devices.kind.name == "cuda"
 
     @property
-    def is_cpu(self) -> bool:
+    def is_cpu(self) -> bool:  # type: ignore[override]
         return False
 
     def get_device(self) -> int:
@@ -50,8 +50,15 @@ def simulated_class(plain: type[torch.Tensor]) -> type[SimTensor]:
         return plain
     if plain is torch.Tensor:
         return SimTensor
-    made = type(plain.__name__, (plain, SimTensor), {"_plain": plain, "__module__": plain.__module__})
-    return made  # type: ignore[return-value]
+    body = {"_plain": plain, "__module__": plain.__module__, "__qualname__": plain.__qualname__}
+    metaclass: Any = type(plain)
+    made: Any = metaclass(plain.__name__, (plain, SimTensor), body)
+    # What the plain class does with torch functions (as inherited) comes before what SimTensor does: nothing.
+    # Set afterwards, because PyTorch switches an inherited one off in a new class that has a __torch_dispatch__.
+    made.__torch_function__ = next(
+        vars(c)["__torch_function__"] for c in plain.__mro__ if "__torch_function__" in vars(c)
+    )
+    return made  # type: ignore[no-any-return]
 
 
 def plain_class(cls: type[torch.Tensor]) -> type[torch.Tensor]:
@@ -96,24 +103,28 @@ def _wrap_special(host: torch.Tensor, index: int, cls: type[torch.Tensor]) -> Si
     for has, key in (
         (host.layout is torch.strided and host.is_conj(), DispatchKey.Conjugate),
         (host.layout is torch.strided and host.is_neg(), DispatchKey.Negative),
-        (host.is_quantized, DispatchKey.Quantized),
+        (host.is_quantized, DispatchKey.Quantized),  # type: ignore[attr-defined]
         (host.is_nested, DispatchKey.NestedTensor),
         (host.layout in _COMPRESSED, DispatchKey.SparseCsr),
     ):
         if has:
             keys = keys | DispatchKeySet(key)
-    hidden = _HIDDEN[index]
+    size, stride, offset, layout, ask = (
+        host.shape if not host.is_nested else (host.numel(),),
+        None,
+        None,
+        _STRIDED,
+        False,
+    )
     if host.layout is torch.sparse_coo:
-        return _make_wrapper(cls, host.shape, None, None, None, host.dtype, torch.sparse_coo, hidden,
-                             False, False, None, False, False, keys)  # fmt: skip
-    if host.layout is not torch.strided:  # C++ can't make this layout here, but asks Python for it
-        return _make_wrapper(cls, host.shape, None, None, None, host.dtype, torch.strided, hidden,
-                             False, False, None, False, True, keys)  # fmt: skip
-    if host.is_nested:
-        return _make_wrapper(cls, (host.numel(),), None, None, None, host.dtype, torch.strided, hidden,
-                             False, False, None, False, False, keys)  # fmt: skip
-    return _make_wrapper(cls, host.shape, host.stride(), host.storage_offset(), None, host.dtype, torch.strided, hidden,
-                         False, False, None, False, False, keys)  # fmt: skip
+        layout = torch.sparse_coo
+    elif host.layout is not _STRIDED:
+        ask = True  # C++ can't make this layout here, but asks Python for it
+    elif not host.is_nested:
+        stride, offset = host.stride(), host.storage_offset()
+    return _make_wrapper(  # type: ignore[no-any-return]
+        cls, size, stride, offset, None, host.dtype, layout, _HIDDEN[index], False, False, None, False, ask, keys
+    )
 
 
 _COMPRESSED = frozenset({torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
@@ -145,12 +156,20 @@ def become(tensor: torch.Tensor, data: torch.Tensor) -> None:
 
     It stays the same object, with its hooks, attributes and requires_grad, also while a graph that used it is alive.
     """
-    if isinstance(tensor, SimTensor) and isinstance(data, SimTensor):
-        if tensor._index == data._index and tensor.dtype == data.dtype:
+    with torch._C.DisableTorchFunctionSubclass():  # as assigning `.data` in C++ asks no subclass
+        if isinstance(tensor, SimTensor) and isinstance(data, SimTensor) and _alike(tensor, data):
             tensor._host = data._host.detach()
-            with torch._C._AutoDispatchBelowAutograd():
+            with torch._C._AutoDispatchBelowADInplaceOrView():  # which would count a new version
                 sync_metadata(tensor)
-            return
+        else:
+            _exchange(tensor, data)
+
+
+def _alike(a: SimTensor, b: SimTensor) -> bool:
+    return a._index == b._index and a.dtype == b.dtype and a.layout == b.layout == _STRIDED
+
+
+def _exchange(tensor: torch.Tensor, data: torch.Tensor) -> None:
     cls = plain_class(type(tensor))
     requires_grad = tensor.requires_grad and tensor.is_leaf
     kept, hooks, late_hooks = attributes_of(tensor), tensor._backward_hooks, tensor._post_accumulate_grad_hooks

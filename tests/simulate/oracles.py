@@ -59,11 +59,11 @@ def on_cpu(value: Any) -> Any:
 
 def differs(expected: Any, got: Any, values: bool = True) -> str | None:
     """What differs between a result of the CPU and one of the device; None if nothing does."""
-    flat_expected, spec_expected = tree_flatten(expected)
-    flat_got, spec_got = tree_flatten(got)
+    flat_expected, _ = tree_flatten(expected)
+    flat_got, _ = tree_flatten(got)
     if len(flat_expected) != len(flat_got):
         return f"{len(flat_got)} results instead of {len(flat_expected)}"
-    for a, b in zip(flat_expected, flat_got):
+    for a, b in zip(flat_expected, flat_got, strict=True):
         if not isinstance(a, torch.Tensor):
             if type(a) is not type(b) or (a != b and a == a and not isinstance(a, (torch.device, torch.Generator))):
                 return f"{b!r} instead of {a!r}"
@@ -83,7 +83,7 @@ def _differ(a: torch.Tensor, b: torch.Tensor, values: bool) -> str | None:
     if a.shape != b.shape or a.dtype != b.dtype or a.layout != b.layout:
         return f"{b.dtype} {tuple(b.shape)} {b.layout} instead of {a.dtype} {tuple(a.shape)} {a.layout}"
     if a.is_nested:
-        return next(filter(None, (_differ(x, y, values) for x, y in zip(a.unbind(), b.unbind()))), None)
+        return next(filter(None, (_differ(x, y, values) for x, y in zip(a.unbind(), b.unbind(), strict=True))), None)
     if a.layout == torch.strided and a.stride() != b.stride():
         return f"stride {b.stride()} instead of {a.stride()}"
     if not values:
@@ -262,12 +262,14 @@ def _run_optimizer(info: Any, config: Any, flags: dict[str, Any], device: str) -
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        loss = sum(((p - v) ** 2).sum() for p, v in zip(params, values))
+        loss = sum(((p - v) ** 2).sum() for p, v in zip(params, values, strict=True))
         assert isinstance(loss, torch.Tensor)
         loss.backward()
         return loss
 
     for _ in range(3):
         optimizer.step(closure)
-    state = [v for p in params for _, v in sorted(optimizer.state[p].items()) if isinstance(v, torch.Tensor) and v.dim()]
+    state = [
+        v for p in params for _, v in sorted(optimizer.state[p].items()) if isinstance(v, torch.Tensor) and v.dim()
+    ]
     return params, state

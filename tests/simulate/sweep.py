@@ -56,7 +56,9 @@ def main() -> int:
     with simulate("cuda:1"):
         for table in options.tables:
             begin = time.perf_counter()
-            right, total = sweep(table, options.every, options.samples, options.only, lambda line: print(line, flush=True))
+            right, total = sweep(
+                table, options.every, options.samples, options.only, lambda line: print(line, flush=True)
+            )
             wrong += total - right
             share = 100 * right / max(total, 1)
             print(f"{table}: {right} of {total} entries as on the CPU ({share:.2f} %), {time.perf_counter() - begin:.0f} s",
