@@ -20,6 +20,7 @@ from devguard.simulate import (
     distributed,
     factories,
     gradients,
+    indexing,
     kernels,
     modules,
     moves,
@@ -76,6 +77,7 @@ class Simulation:
             for part in (moves, reads, construction):
                 part.install(self.devices, self._patches)
             copying.install(self._patches)
+            indexing.install(self._patches)
             storage.install(self.devices, self._patches)
             pinned.install(self._patches)
             constructors.install(self.devices, self._patches)
