@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from devguard.simulate.patches import Patches
 from devguard.simulate.tensor import SimTensor, wrap
 
 _aten = torch.ops.aten
@@ -34,10 +35,13 @@ def set_(self: SimTensor, index: Any, value: Any) -> None:
     torch.Tensor.__setitem__(self, index, value)
 
 
-# On the simulated class, not on torch.Tensor: a Python __getitem__ there would make every tensor a sequence for C++, and
-# torch.tensor([scalar, scalar]) of plain tensors would fail.
-SimTensor.__getitem__ = get  # type: ignore[method-assign,assignment]
-SimTensor.__setitem__ = set_  # type: ignore[method-assign,assignment]
+def install(patches: Patches) -> None:
+    """Put both in place.
+
+    On the simulated class, not on torch.Tensor: a Python __getitem__ there would make every tensor a sequence for C++, and
+    torch.tensor([scalar, scalar]) of plain tensors would fail."""
+    patches.set(SimTensor, "__getitem__", get)
+    patches.set(SimTensor, "__setitem__", set_)
 
 
 def _number(value: Any, dtype: torch.dtype) -> torch.Tensor:
