@@ -25,6 +25,7 @@ from devguard.observe.names import name_where, search
 from devguard.observe.namespaces import instance_dict
 from devguard.observe.origins import storage_key
 from devguard.observe.recorder import Recorder
+from devguard.observe.registrations import Registrations
 from devguard.observe.scan import Held, slots
 from devguard.observe.site import Site
 from devguard.observe.source import called_text, operand_values
@@ -46,6 +47,7 @@ class Consistency:
         self.recorder = recorder
         self.facts = recorder.facts.table(ConsistencyFacts)
         self.moves = Moves(recorder, self.facts)
+        self.registrations = Registrations(recorder, self.facts, self.moves)
         Arrivals(recorder, handlers)
         self._handled: tuple[int, str] = (0, "")
         self._last: Mismatch | None = None
@@ -59,14 +61,17 @@ class Consistency:
     def start(self) -> None:
         """Wrap what moves modules."""
         self.moves.start()
+        self.registrations.start()
 
     def stop(self) -> None:
         """Give everything back."""
+        self.registrations.stop()
         self.moves.stop()
 
     def collect(self) -> None:
         """Before a report: ties that were mended and tensors that have left their place are no mistakes."""
         self.moves.collect()
+        self.registrations.collect()
         for key, (reference, attribute) in list(self._strays.items()):
             holder, stray = reference(), self.facts.strays.get(key)
             if stray is not None and (holder is None or not _still_there(holder, attribute, stray)):
@@ -145,6 +150,7 @@ class Consistency:
         self, site: RawSite | None, op: str, operands: list[tuple[str, Any]], text: str, frame: FrameType | None
     ) -> Mismatch:
         locator = Locator(self.recorder, self.moves, frame)
+        locator.late = self.registrations.late
         host = host_argument(text)
         found = [
             self._generator(name, value, locator, frame)

@@ -68,6 +68,7 @@ class OperandFact:
     attribute: str = ""  # the holder's attribute that leads to it: `anchors` for `anchors[0]`
     alias_of: str = ""  # path of the registered tensor whose data it once was
     left_behind: Move | None = None  # the move that passed it by
+    registered: RawSite | None = None  # where a parameter came into its module after the module was moved
     input_of: ModuleFact | None = None  # the innermost module that got it as an argument
     through_helper: bool = False  # the holder reaches it through an object that is neither a container nor a module
     assigned: Site | None = None  # where the name of the value is last assigned, for what came to be unseen

@@ -11,7 +11,7 @@ import torch
 
 from devguard.observe.consistency_facts import Kind, ModuleFact, Move, OperandFact
 from devguard.observe.construction import Construction
-from devguard.observe.frames import LIBRARY, PROJECT, kind_of, kind_of_file
+from devguard.observe.frames import LIBRARY, PROJECT, RawSite, kind_of, kind_of_file
 from devguard.observe.module_stack import registered
 from devguard.observe.moves import Moves
 from devguard.observe.names import name_and_base, name_of_object
@@ -137,6 +137,7 @@ class Locator:
         self._prefixes: dict[int, str] = {}
         self._inside: set[int] = set()
         self.homes: dict[str, int] = {}
+        self.late: dict[int, tuple[int, RawSite | None]] = {}  # by storage key: parameters that came after a move
         for module in self._roots():
             self._add(module)
 
@@ -312,6 +313,9 @@ class Locator:
         fact.through_helper = place.helper
         key = storage_key(place.tensor)
         if key is not None:
+            tick, site = self.late.get(key, (0, None))
+            if place.kind == "parameter" and all(move.tick < tick for move in self.moves.of(place.holder)):
+                fact.registered = site
             fact.left_behind = self.moves.left.get(key)
             fact.alias_of = self.moves.aliases.get(key, "") if place.kind == "attribute" else ""
 

@@ -233,9 +233,10 @@ def ties(facts: Facts) -> Iterable[Finding]:
         if tie.mended:
             continue
         site = tie.move.site
+        how = f".{tie.move.call}() moved them" if tie.move.call else "each was replaced by a copy"
         yield finding(
             "DG113",
-            f"{tie.first} and {tie.second} shared one storage until .{tie.move.call}() moved them to {tie.device}: "
+            f"{tie.first} and {tie.second} shared one storage until {how} {'to' if tie.move.call else 'on'} {tie.device}: "
             "now they are two tensors and are trained apart",
             op=tie.move.call,
             first_step=tie.move.step,

@@ -66,6 +66,8 @@ def _of_registered(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> Si
     if holder.loss and not outermost.moves and odd.origin is not None and not _inside_class(odd.origin, holder):
         given = earliest_copy(odd.origin)
         return line_of(given.site, mismatch) if given is not None else None
+    if odd.registered is not None:
+        return line_of(odd.registered, mismatch)
     newest = odd.newest
     if newest is not None and newest.built is not None:
         return line_of(newest.built, mismatch)

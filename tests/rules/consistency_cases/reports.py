@@ -91,4 +91,65 @@ CASES = (
         """,
         rules="DG104",
     ),
+    Case(
+        "parameter calculated elsewhere and put into a moved module",
+        """
+        class Patches(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = nn.Linear(3, 4)
+                self.places = nn.Parameter(torch.zeros(2, 4))
+            def forward(self, x):
+                return self.lin(x) + self.places
+        def stretch(old, size):
+            old = old.t().unsqueeze(0)
+            return F.interpolate(old, size=size).squeeze(0).t()
+        model = Patches().to("cuda")
+        model.places = nn.Parameter(stretch(torch.randn(2, 4), 3))  # cause
+        model(torch.ones(3, 3, device="cuda"))
+        """,
+        rules="DG102",
+        tensor="places",
+    ),
+    Case(
+        "tied parameters placed one by one",
+        """
+        class LM(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed = nn.Embedding(6, 4)
+                self.head = nn.Linear(4, 6, bias=False)
+                self.head.weight = self.embed.weight
+            def forward(self, ids):
+                return self.head(self.embed(ids))
+        def place(module, name, device):
+            old = getattr(module, name)
+            setattr(module, name, nn.Parameter(old.detach().to(device)))  # cause
+        model = LM()
+        for module in model.modules():
+            for name, _ in list(module.named_parameters(recurse=False)):
+                place(module, name, "cuda")
+        model(torch.tensor([1], device="cuda"))
+        """,
+        rules="DG113",
+        tensor="head.weight",
+    ),
+    Case(
+        "tied parameters placed one by one and tied again",
+        """
+        class LM(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed = nn.Embedding(6, 4)
+                self.head = nn.Linear(4, 6, bias=False)
+                self.head.weight = self.embed.weight
+            def forward(self, ids):
+                return self.head(self.embed(ids))
+        model = LM()
+        for module in (model.embed, model.head):
+            module.weight = nn.Parameter(module.weight.detach().cuda())
+        model.head.weight = model.embed.weight
+        model(torch.tensor([1], device="cuda"))
+        """,
+    ),
 )
