@@ -76,6 +76,7 @@ def _targets() -> dict[str, list[tuple[Any, str]]]:
     table["Event.record"] = [(torch.cuda.Event, "record")]
     table["Event.wait"] = [(torch.cuda.Event, "wait")]
     table["autograd.backward"] = [(torch.autograd, "backward")]
+    table["autograd.grad"] = [(torch.autograd, "grad")]
     return table
 
 

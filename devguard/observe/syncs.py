@@ -66,7 +66,7 @@ class Syncs:
                 if self.timed:
                     handlers.after[name].append(after)
         handlers.mixed_before.append(shielded("syncs: copies", self.before_copy))
-        for name in ("Tensor.backward", "autograd.backward"):
+        for name in ("Tensor.backward", "autograd.backward", "autograd.grad"):
             handlers.entries_before[name].append(shielded("syncs: backward", self.backward_begins))
             handlers.entries[name].append(shielded("syncs: backward", self.backward_ends))
         for op in {op for op, _ in BACKWARD.values()}:
@@ -125,6 +125,8 @@ class Syncs:
         """The host will wait `times` times for what an op reads."""
         if any("waits" in entry.notes for entry in self.recorder.thread.intents):
             return  # counted already, under the entry point around it
+        if any(type(argument).__name__ == "FakeTensor" for argument in op.args):
+            return  # a trace: nothing runs
         stack = Stack(op.frame)
         site = op.site or (self.backward[-1] if self.backward else None)
         inner = stack.inner

@@ -94,7 +94,8 @@ def _what(fact: SyncFact) -> str:
         of = f"({names})" if fact.names else ""
         return f"{fact.library}{of} reads on the host: {fact.hidden or 'a value'}"
     if fact.rule == "DG203":
-        what = f"the result of {called}({names})" if called else f"what a mask takes from {names}"
+        by = fact.library or called
+        what = f"the result of {by}({names})" if by else f"what a mask takes from {names}"
         hidden = f" ({fact.hidden})" if fact.hidden else ""
         return f"the size of {what} depends on the data{hidden}"
     if fact.rule == "DG205":

@@ -84,6 +84,15 @@ def test_backward_is_left_again_also_when_it_fails() -> None:
     assert syncs.backward == []
 
 
+def test_gradients_asked_for_are_a_backward_too() -> None:
+    with observing() as syncs:
+        x = torch.full((3,), 2.0, device="cuda", requires_grad=True)
+        torch.autograd.grad(x.prod(), x)
+    (fact,) = facts(syncs)
+    assert (fact.rule, fact.library) == ("DG205", "the backward of prod")
+    assert syncs.backward == []
+
+
 def test_a_thread_reads_under_its_own_entry_points() -> None:
     with observing() as syncs:
         x = torch.ones((), device="cuda")
