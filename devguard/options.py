@@ -33,11 +33,11 @@ class OptionsError(ValueError):
 # --- one parser per kind of value: text, TOML or Python in, the stored value out, ValueError where it does not fit ---
 
 
-def _whole(low: int, high: int | None = None) -> Callable[[object], int]:
+def _whole(low: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value.strip()):
             value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
+        if not isinstance(value, int) or isinstance(value, bool) or value < low:
             raise ValueError
         return value
 
@@ -180,8 +180,6 @@ class Options:
         None, _whole(0), "a whole number of 0 or more", "more host syncs per step than this are an error")
     baseline: str | None = _key(
         None, _path, "the path of a baseline file", "findings of this file are not reported again")
-    origins: int = _key(
-        1, _whole(0, 2), "0, 1 or 2", "history kept per tensor: none, where it was made and moved, views too")
     color: str = _key("auto", _choice("auto", "always", "never"), "auto, always or never", "colour of text reports")
     quiet: bool = _key(False, _flag, "0 or 1", "no text report on stderr, unless text:- asks for it")
     help: bool = _key(False, _flag, "0 or 1", "list all keys and go on")

@@ -38,14 +38,13 @@ def test_defaults_without_any_source() -> None:
 
 
 def test_environment_text_sets_every_kind_of_value() -> None:
-    text = "every=10,fail_on=note,simulate=cuda:2,memory=16GiB,max_syncs_per_step=0,origins=2,color=never,help=1"
+    text = "every=10,fail_on=note,simulate=cuda:2,memory=16GiB,max_syncs_per_step=0,color=never,help=1"
     assert load(text) == Options(
         every=10,
         fail_on="note",
         simulate="cuda:2",
         memory="16GiB",
         max_syncs_per_step=0,
-        origins=2,
         color="never",
         help=True,
     )
@@ -131,7 +130,6 @@ def test_unknown_key_names_the_nearest() -> None:
         ("simulate=cpu", "cuda:N"),
         ("simulate=cuda:0", "cuda:N"),
         ("memory=lots", "16GiB"),
-        ("origins=3", "0, 1 or 2"),
         ("select=loss-wieght", "did you mean loss-weight?"),
         ("select=DG9", "rule codes"),
         ("select=D", "rule codes"),

@@ -86,7 +86,6 @@ _METAVARS = {
     "warmup": "N",
     "max_syncs_per_step": "N",
     "baseline": "FILE",
-    "origins": "N",
     "color": "WHEN",
 }
 

@@ -30,7 +30,6 @@ _OPTIONS = (
     "warmup",
     "max_syncs_per_step",
     "baseline",
-    "origins",
     "color",
 )
 
