@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -63,6 +64,14 @@ def _data(patches: Patches) -> None:
     patches.method("is_shared", lambda o: lambda self: isinstance(self, SimTensor) or o(self))
 
 
+def _empty_form(tensor: SimTensor) -> Any:
+    """What pickles a tensor without elements: PyTorch would take it for a subclass without data."""
+    storage = torch.storage.TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=tensor.dtype, _internal=True)
+    hooks: OrderedDict[Any, Any] = OrderedDict()
+    form = (storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.requires_grad, hooks)
+    return torch._utils._rebuild_tensor_v2, form
+
+
 def _copies(patches: Patches) -> None:
     """deepcopy, pickle, as_subclass, and nn.Parameter's constructor."""
 
@@ -80,6 +89,8 @@ def _copies(patches: Patches) -> None:
         def __reduce_ex__(self: torch.Tensor, protocol: Any) -> Any:
             if not isinstance(self, SimTensor):
                 return original(self, protocol)
+            if self.layout is torch.strided and self.numel() == 0 and plain_class(type(self)) is torch.Tensor:
+                return _empty_form(self)
             if plain_class(type(self)) is torch.Tensor and not attributes_of(self):
                 return self._reduce_ex_internal(protocol)  # type: ignore[no-untyped-call]  # the very form of a plain tensor: readable without devguard
             return original(self, protocol)

@@ -29,6 +29,7 @@ from devguard.simulate import (
     reads,
     refusals,
     refusals_composites,
+    serialization,
     state,
     storage,
 )
@@ -79,6 +80,7 @@ class Simulation:
             copying.install(self._patches)
             indexing.install(self._patches)
             storage.install(self.devices, self._patches)
+            serialization.install(self.devices, self._patches)
             pinned.install(self._patches)
             constructors.install(self.devices, self._patches)
             self._patches.on_restore(self.intercepts.end)

@@ -138,8 +138,9 @@ def sync_metadata(tensor: SimTensor) -> None:
     before = torch._C._meta_in_tls_dispatch_include()
     torch._C._set_meta_in_tls_dispatch_include(True)
     try:
-        storage = torch._C.TensorBase.untyped_storage(tensor)
-        _aten.set_.source_Storage_storage_offset(tensor, storage, host.storage_offset(), host.shape, host.stride())
+        with torch._C.DisableTorchFunction():  # `with torch.device(...)` looks into both calls
+            storage = torch._C.TensorBase.untyped_storage(tensor)
+            _aten.set_.source_Storage_storage_offset(tensor, storage, host.storage_offset(), host.shape, host.stride())
     finally:
         torch._C._set_meta_in_tls_dispatch_include(before)
         del guard
