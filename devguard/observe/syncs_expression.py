@@ -45,13 +45,23 @@ UNKNOWN = Reading("read", "", ())
 
 
 def text_of(node: ast.expr, filename: str = "") -> str:
-    """The expression as it is written, on one line and cut where it is very long."""
+    """The expression as it is written, but for its quotes, on one line and cut where it is very long."""
     lines = linecache.getlines(filename)[node.lineno - 1 : node.end_lineno] if filename else []
-    if len(lines) == 1:  # columns count bytes
-        text = lines[0].encode()[node.col_offset : node.end_col_offset].decode(errors="replace")
-    else:
-        text = source.text_of(node)
+    text = _as_written(node, lines[0]) if len(lines) == 1 else source.text_of(node)
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
+
+
+def _as_written(node: ast.expr, line: str) -> str:
+    """A part of a line, with the keys of dicts in the quotes that repr() gives them: names must be equal to those found elsewhere."""
+    written = line.encode()  # columns count bytes
+    end = node.end_col_offset
+    parts: list[bytes] = []
+    keys = [n.slice for n in ast.walk(node) if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)]
+    for key in sorted(keys, key=lambda n: -n.col_offset):
+        if isinstance(key.value, str):
+            parts[:0] = [repr(key.value).encode(), written[key.end_col_offset : end]]
+            end = key.col_offset
+    return b"".join([written[node.col_offset : end], *parts]).decode(errors="replace")
 
 
 def _is_jump(code: CodeType, lasti: int) -> bool:

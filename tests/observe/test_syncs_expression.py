@@ -136,6 +136,11 @@ def test_text_is_that_of_the_source_and_not_of_the_parser(tmp_path: Path) -> Non
     assert reading.text(reading.subjects[0]) == "v.sum() > 1e9"
 
 
+def test_keys_are_quoted_as_in_every_other_name(tmp_path: Path) -> None:
+    reading = reading_of('x = {"é": v, "b": {"c": v}}; y = x["b"]["c"].sum().item() + x["é"].item()', tmp_path)
+    assert reading.text(reading.subjects[0]) == "x['b']['c'].sum()"
+
+
 class Loud(SimpleNamespace):
     """An object whose property must not run."""
 
