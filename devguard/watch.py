@@ -93,6 +93,7 @@ class Watch:
         if self._mode is not None:
             raise RuntimeError("this watch is running already: make another with devguard.watch()")
         recorder = Recorder(root=self.model, warmup=self.options.warmup)
+        recorder.every = self.options.every
         _describe_machine(recorder)
         handlers = Handlers()
         self._recorder, self._final = recorder, None

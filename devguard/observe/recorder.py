@@ -41,6 +41,7 @@ class Recorder:
 
     def __init__(self, *, root: Any = None, warmup: int = 2) -> None:
         self.root = root
+        self.every = 1  # one step in so many is watched
         self.active = True
         self.pid = os.getpid()
         self.origins = Origins()

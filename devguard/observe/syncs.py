@@ -77,8 +77,8 @@ class Syncs:
         self.entries.register(handlers)
 
     def start(self) -> None:
-        """Listen to CUDA's own reports, where there is a CUDA device."""
-        if gpu_trace.wanted(self.recorder.facts.simulated):
+        """Listen to CUDA's own reports, where there is a CUDA device and no step is left unwatched (the trace has no pause)."""
+        if self.recorder.every == 1 and gpu_trace.wanted(self.recorder.facts.simulated):
             gpu_trace.SUBSCRIPTION.add(self.listener)
 
     def stop(self) -> None:

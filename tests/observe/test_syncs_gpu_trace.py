@@ -19,7 +19,7 @@ from devguard.simulate.tensor import SimTensor
 
 
 @contextlib.contextmanager
-def reporting() -> Iterator[tuple[devguard.Watch, Any]]:
+def reporting(every: int = 1) -> Iterator[tuple[devguard.Watch, Any]]:
     """A watch that listens, and a function that reports a wait as CUDA would."""
     subscription = Subscription()
     subscription.done = True
@@ -27,7 +27,7 @@ def reporting() -> Iterator[tuple[devguard.Watch, Any]]:
         devguard.simulate("cuda:1"),
         mock.patch.object(gpu_trace, "SUBSCRIPTION", subscription),
         mock.patch.object(gpu_trace, "wanted", return_value=True),
-        devguard.watch() as watch,
+        devguard.watch(every=every) as watch,
     ):
         yield watch, subscription.tell
 
@@ -77,6 +77,12 @@ def test_nothing_is_told_after_the_watch() -> None:
     with reporting() as (watch, report):
         pass
     report("stream")
+    assert waits(watch.report) == []
+
+
+def test_a_watch_that_leaves_steps_out_asks_for_no_trace() -> None:
+    with reporting(every=2) as (watch, report):
+        report("stream")
     assert waits(watch.report) == []
 
 
