@@ -44,6 +44,9 @@ _HOST_ARGUMENTS = (
     (re.compile(r"cannot pin '"), "pin_memory"),
 )
 _GENERATOR = re.compile(r"Expected a '(\w+)' device type for generator but found '(\w+)'")
+_REPLICATED = re.compile(
+    r"must have its parameters and buffers on device (\S+) .*but found one of them on device: (\S+)"
+)
 _LOCATION = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
 
 
@@ -60,6 +63,12 @@ def host_argument(text: str) -> str:
 def generator_devices(text: str) -> tuple[str, str] | None:
     """(device type asked for, device type found) of a refused random generator."""
     match = _GENERATOR.search(text)
+    return (match[1], match[2]) if match else None
+
+
+def replicated_devices(text: str) -> tuple[str, str] | None:
+    """(device asked for, device found) of a module that DataParallel refuses."""
+    match = _REPLICATED.search(text)
     return (match[1], match[2]) if match else None
 
 

@@ -13,13 +13,22 @@ from typing import Any
 
 import torch
 
-from devguard.knowledge.device_errors import generator_devices, host_argument, is_device_error
+from devguard.knowledge.device_errors import generator_devices, host_argument, is_device_error, replicated_devices
 from devguard.observe.arrivals import Arrivals
 from devguard.observe.consistency_facts import ConsistencyFacts, Mismatch, Move, OperandFact, Stray
 from devguard.observe.consistency_locate import Locator
 from devguard.observe.consistency_survey import survey
 from devguard.observe.dispatch import Handlers, Op
-from devguard.observe.frames import PROJECT, RawSite, kind_of, kind_of_file, own_site, raw_site, user_frame
+from devguard.observe.frames import (
+    PROJECT,
+    RawSite,
+    kind_of,
+    kind_of_file,
+    own_site,
+    project_frame,
+    raw_site,
+    user_frame,
+)
 from devguard.observe.moves import Moves
 from devguard.observe.names import name_where, search
 from devguard.observe.namespaces import instance_dict
@@ -125,11 +134,23 @@ class Consistency:
 
     def _from_frames(self, frames: list[tuple[FrameType, int]], text: str) -> None:
         """Find the operands of a call that was refused before any op could show it."""
+        if (asked_and_found := replicated_devices(text)) is not None:
+            self._replicated(frames, asked_and_found, text)
+            return
         for frame, lasti in reversed(frames):
             operands = operand_values(frame, lasti)
             devices = {str(tensor.device) for _, tensor in operands}
             if len(devices) > 1 or (devices and (host_argument(text) or generator_devices(text))):
                 self.record(_called(frame, lasti), operands, text, frame)
+                return
+
+    def _replicated(self, frames: list[tuple[FrameType, int]], devices: tuple[str, str], text: str) -> None:
+        """DataParallel refuses a module: one tensor of it on the device that was found, and one where it should be, if there is one."""
+        for frame, _ in reversed(frames):
+            parallel = frame.f_locals.get("self")
+            if isinstance(parallel, torch.nn.DataParallel):
+                held = {str(slot.tensor.device): (slot.path, slot.tensor) for slot in reversed(slots(parallel.module))}
+                self.record("DataParallel", [held[d] for d in devices if d in held], text, frame)
                 return
 
     def record(self, op: str, operands: list[tuple[str, Any]], text: str, frame: FrameType | None) -> None:
@@ -152,6 +173,8 @@ class Consistency:
         locator = Locator(self.recorder, self.moves, frame)
         locator.late = self.registrations.late
         host = host_argument(text)
+        if host:
+            operands = _as_given(host, operands, project_frame(frame))
         found = [
             self._generator(name, value, locator, frame)
             if isinstance(value, _Generator)
@@ -170,6 +193,8 @@ class Consistency:
             if host == "pin_memory":  # what the loader pins is the loader's to change
                 for operand in found:
                     operand.assigned = assignment_site(iterated_name(user_frame(frame)), frame)
+        elif (devices := replicated_devices(text)) is not None and len(found) == 1:
+            mismatch.wrong, mismatch.expected = found[0].argument, devices[0]
         elif (devices := generator_devices(text)) is not None:
             mismatch.wrong, mismatch.expected = "generator", devices[0]
         mismatch.others = survey(locator, [value for _, value in operands], frame)
@@ -257,6 +282,17 @@ def _through(frame: FrameType | None) -> tuple[RawSite, ...]:
             found.append(own_site(frame))
         frame = frame.f_back
     return tuple(found)
+
+
+def _as_given(host: str, operands: list[tuple[str, Any]], frame: FrameType | None) -> list[tuple[str, Any]]:
+    """The operands, with the user's own argument in the place of one that PyTorch has sorted or copied before it refused it."""
+    given = operand_values(frame, frame.f_lasti) if frame is not None else []
+    keys = {storage_key(tensor) for _, tensor in operands if isinstance(tensor, _Tensor)}
+    elsewhere = [t for _, t in given if t.device.type != "cpu" and not t.is_floating_point()]
+    if not elsewhere or any(storage_key(tensor) in keys for tensor in elsewhere):
+        return operands
+    others = [(name, tensor) for name, tensor in operands if name.split(".")[-1].split("[")[0] != host]
+    return [(host, elsewhere[-1]), *others]
 
 
 def _host_argument(name: str, operands: list[OperandFact]) -> str:

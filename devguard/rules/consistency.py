@@ -161,7 +161,8 @@ def _finding(odd: OperandFact, verdict: Verdict, mismatch: Mismatch, certain: bo
 
 def _module_of(odd: OperandFact, mismatch: Mismatch, certain: bool) -> ModuleFact | None:
     if certain:
-        return mismatch.stack[-1] if mismatch.stack else None
+        running = mismatch.stack[-1] if mismatch.stack else None
+        return odd.holder if odd.kind == "attribute" and running is not None and not running.path else running
     return odd.holder or odd.input_of
 
 

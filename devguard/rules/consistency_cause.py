@@ -34,7 +34,7 @@ def cause_of(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> Site | N
         found = _of_generator(odd, mismatch)
     elif mismatch.here:
         found = failing_line(mismatch)
-    elif mismatch.wrong:
+    elif mismatch.wrong and odd.kind not in ("parameter", "buffer"):
         found = _last_move(odd, mismatch)
     elif odd.kind in ("parameter", "buffer"):
         found = _of_registered(odd, verdict, mismatch)

@@ -22,7 +22,7 @@ def message_for(code: str, odd: OperandFact, verdict: Verdict, mismatch: Mismatc
     if odd.kind == "generator":
         return f"the random generator {name} is on {there}, but {op} fills a tensor on {expected}"
     if mismatch.wrong:
-        return f"{name} is on {there}, but {op.split('.')[-1].lstrip('_')} wants it on the {expected}"
+        return f"{name} is on {there}, but {op.split('.')[-1].lstrip('_')} wants it on {'the ' if expected == HOST else ''}{expected}"
     if code == "DG101" and odd.kind == "value":
         return f"{_called(odd.input_of or module)} got {name} on {there}, but works with tensors on {expected}"
     if code == "DG101":
@@ -68,6 +68,8 @@ def fix_for(
     name = odd.name or odd.argument
     if odd.kind == "generator":
         return Fix(f"make the generator on the tensor's device: torch.Generator(device={verdict.expected!r})")
+    if mismatch.wrong and odd.kind in ("parameter", "buffer"):
+        return Fix(f"move the module to {verdict.expected!r} first, or begin device_ids with {odd.device!r}")
     if mismatch.wrong:
         return Fix(f"leave {name} on the {verdict.expected}: {name}.cpu()")
     if code == "DG103":

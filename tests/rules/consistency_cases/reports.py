@@ -152,4 +152,53 @@ CASES = (
         model(torch.tensor([1], device="cuda"))
         """,
     ),
+    Case(
+        "replicas of a model that is not on the first device",
+        """
+        model = nn.Sequential(nn.Linear(3, 3)).to("cuda:1")  # cause
+        model = nn.DataParallel(model)
+        model(torch.ones(2, 3, device="cuda:1"))
+        """,
+        rules="DG108",
+        tensor="0.weight",
+        devices=2,
+    ),
+    Case(
+        "replicas of a model that was never moved",
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = nn.Linear(3, 3)
+            def forward(self, x):
+                return self.lin(x)
+        model = Net()  # cause
+        model = nn.DataParallel(model)  # cause
+        model(torch.ones(2, 3, device="cuda"))
+        """,
+        rules="DG108",
+        devices=2,
+    ),
+    Case(
+        "replicas of a model with a new part",
+        """
+        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).cuda()
+        model = nn.DataParallel(model)
+        model.module[1] = nn.Linear(3, 2)  # cause
+        model(torch.ones(2, 3, device="cuda"))
+        """,
+        rules="DG102",
+        tensor="1.weight",
+        devices=2,
+    ),
+    Case(
+        "lengths that are sorted before they are refused",
+        """
+        lengths = torch.tensor([2, 3], device="cuda")  # cause
+        rows = torch.ones(2, 3, 1, device="cuda")
+        nn.utils.rnn.pack_padded_sequence(rows, lengths, batch_first=True, enforce_sorted=False)
+        """,
+        rules="DG108",
+        tensor="lengths",
+    ),
 )
