@@ -129,7 +129,7 @@ class StateCheck:
         return False
 
     def _blame_holder(self, owner: Any, operands: list[tuple[str, Any]], known: Known | None, frame: FrameType) -> bool:
-        params = {storage_key(p): p for group in owner.param_groups for p in group["params"]}
+        params = {storage_key(p): p for group in _groups_of(owner) for p in group["params"]}
         known = known or Known(owner, None, 0)
         for _, value in operands:
             key = storage_key(value)
@@ -171,8 +171,18 @@ def is_optimizer_like(owner: Any) -> bool:
     kind = type(owner)
     if not (callable(getattr(kind, "step", None)) and callable(getattr(kind, "zero_grad", None))):
         return False
-    groups = getattr(owner, "param_groups", None)
-    return isinstance(groups, list) and all(isinstance(group, dict) and "params" in group for group in groups)
+    return bool(_groups_of(owner))
+
+
+def _groups_of(owner: Any) -> list[dict[str, Any]]:
+    """The parameter groups of an optimizer, or of the one that a wrapper holds."""
+    groups: Any = getattr(owner, "param_groups", None)
+    if groups is None:
+        held = list(getattr(owner, "__dict__", {}).values())
+        groups = next((value.param_groups for value in held if isinstance(value, torch.optim.Optimizer)), None)
+    if not isinstance(groups, list) or not all(isinstance(group, dict) and "params" in group for group in groups):
+        return []
+    return groups
 
 
 def misplaced(key: str, value: Any, param: Any, on_device: bool) -> bool:

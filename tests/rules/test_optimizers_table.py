@@ -268,6 +268,33 @@ STATE = (
         "optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))",
     ),
     Program(
+        "slow weights of a wrapper without groups of its own",
+        """
+        class Lookahead:
+            def __init__(self, optimizer):
+                self.optimizer = optimizer
+                self.slow = [[p.detach().clone() for p in g["params"]] for g in optimizer.param_groups]
+
+            def zero_grad(self):
+                self.optimizer.zero_grad()
+
+            @torch.no_grad()
+            def step(self):
+                self.optimizer.step()
+                for group, slow in zip(self.optimizer.param_groups, self.slow):
+                    for p, q in zip(group["params"], slow):
+                        q.add_(p - q, alpha=0.5)
+
+        model = Net()
+        optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))
+        model.to(device)
+        model(torch.randn(3, 4, device=device)).sum().backward()
+        optimizer.step()
+        """,
+        "DG106",
+        "optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))",
+    ),
+    Program(
         "two parameter groups on two devices",
         """
         a, b = nn.Linear(4, 4).to("cuda:0"), nn.Linear(4, 4).to("cuda:1")
