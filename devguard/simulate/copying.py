@@ -89,11 +89,15 @@ def _copies(patches: Patches) -> None:
         def __reduce_ex__(self: torch.Tensor, protocol: Any) -> Any:
             if not isinstance(self, SimTensor):
                 return original(self, protocol)
-            if self.layout is torch.strided and self.numel() == 0 and plain_class(type(self)) is torch.Tensor:
-                return _empty_form(self)
-            if plain_class(type(self)) is torch.Tensor and not attributes_of(self):
-                return self._reduce_ex_internal(protocol)  # type: ignore[no-untyped-call]  # the very form of a plain tensor: readable without devguard
-            return original(self, protocol)
+            plain, attributes = plain_class(type(self)), attributes_of(self)
+            if self.layout is torch.strided and self.numel() == 0:
+                form = _empty_form(self)
+            else:
+                form = self._reduce_ex_internal(protocol)  # type: ignore[no-untyped-call]
+            if plain is torch.Tensor and not attributes:
+                return form  # the very form of a plain tensor: readable without devguard
+            function, args = form
+            return torch._tensor._rebuild_from_type_v2, (function, plain, args, attributes)
 
         return __reduce_ex__
 

@@ -43,6 +43,11 @@ class SimTensor(torch.Tensor):
         return self._index
 
 
+# What programs read in type(t) and in PyTorch's and Python's error messages.
+SimTensor.__name__ = SimTensor.__qualname__ = "Tensor"
+SimTensor.__module__ = "torch"
+
+
 @functools.cache
 def simulated_class(plain: type[torch.Tensor]) -> type[SimTensor]:
     """The class of a simulated `plain`: SimTensor itself for torch.Tensor, a class of both for any other (nn.Parameter)."""
