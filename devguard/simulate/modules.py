@@ -20,9 +20,7 @@ def install(devices: Devices, patches: Patches) -> None:
     _apply(patches)
     _ordinals(devices, patches)
     _foreach(devices, patches)
-    # What torch.compile makes runs eagerly: there is no device to compile for.
-    eager: Any = torch.compiler.set_stance("force_eager")
-    patches.on_restore(lambda: eager.__exit__(None, None, None))
+    _compile(patches)
 
 
 def _apply(patches: Patches) -> None:
@@ -79,6 +77,21 @@ def _apply_script(module: Any, fn: Callable[[Any], Any], recurse: bool) -> Any:
     for key, buffer in list(module._buffers.items()):
         module._c.setattr(key, fn(buffer))
     return module
+
+
+def _compile(patches: Patches) -> None:
+    """What torch.compile makes runs as it is written: there is no device to compile for."""
+    eager: Any = torch.compiler.set_stance("force_eager")
+    patches.on_restore(lambda: eager.__exit__(None, None, None))
+    original = torch.compile
+
+    @functools.wraps(original)
+    def compile_(
+        model: Any = None, *, backend: Any = None, mode: Any = None, options: Any = None, **kwargs: Any
+    ) -> Any:
+        return original(model, backend="eager", **kwargs)  # importing the compiler would take seconds
+
+    patches.set(torch, "compile", compile_)
 
 
 def _foreach(devices: Devices, patches: Patches) -> None:
