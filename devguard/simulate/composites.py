@@ -10,14 +10,23 @@ from typing import Any
 
 import torch
 
-from devguard.simulate import attention, recurrent, syncbn
+from devguard.simulate import attention, fourier, recurrent, syncbn
 
 _aten = torch.ops.aten
+
+
+def _ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *rest: Any, **kwargs: Any) -> Any:
+    """CUDA reads the lengths on the host."""
+    lengths = [t.to("cpu", torch.int64).tolist() for t in (input_lengths, target_lengths)]
+    return torch.ops.aten.ctc_loss.IntList(log_probs, targets, *lengths, *rest, **kwargs)
+
 
 ABOVE: Mapping[str, Callable[..., Any]] = {
     "scaled_dot_product_attention": attention.attention,
     **{f"{mode}.input": recurrent.whole(mode, False) for mode in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
     **{f"{mode}.data": recurrent.whole(mode, True) for mode in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+    **fourier.TRANSFORMS,
+    "ctc_loss.Tensor": _ctc_loss,
 }
 
 

@@ -174,15 +174,6 @@ CHECKS: Mapping[str, Check] = {
 }  # fmt: skip
 
 
-def _ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *rest: Any, **kwargs: Any) -> Any:
-    """CUDA reads the lengths on the host."""
-    lengths = [t.to("cpu", torch.int64).tolist() for t in (input_lengths, target_lengths)]
-    return torch.ops.aten.ctc_loss.IntList(log_probs, targets, *lengths, *rest, **kwargs)
-
-
-INSTEAD: Mapping[str, Callable[..., Any]] = {"ctc_loss.Tensor": _ctc_loss}
-
-
 def overload(name: str) -> Any:
     """The overload called `name` in native_functions.yaml, None where this PyTorch has none."""
     base, _, which = name.partition(".")
@@ -200,7 +191,7 @@ def install(kind: DeviceType, patches: Patches) -> None:
     library = torch.library.Library("aten", "IMPL")
     patches.on_restore(library._destroy)
     key = f"Autograd{kind.hidden_key}"
-    kernels = {name: _checked(name, check) for name, check in CHECKS.items()} | dict(INSTEAD)
+    kernels = dict(ABOVE) | {name: _checked(name, check) for name, check in CHECKS.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, kernel in kernels.items():

@@ -222,3 +222,24 @@ def test_a_version_without_a_table_gets_the_nearest(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("version", ["2.8.0", "2.10.0+cpu", "2.13.0a0+git123"])
 def test_versions_are_read(version: str) -> None:
     assert placement.release(version) == tuple(map(int, version.split("+")[0].split("a")[0].split(".")[:2]))
+
+
+# what CUDA accepts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_ctc_takes_targets_and_lengths_from_the_host(mode: Any) -> None:
+    with mode():
+        logits = on(4, 1, 3).log_softmax(2)
+        loss = F.ctc_loss(logits, torch.tensor([[1, 2]]), torch.tensor([4]), torch.tensor([2]))
+    assert loss.is_cuda
+
+
+def test_half_precision_has_fourier_transforms() -> None:
+    x = torch.arange(8.0, device="cuda").half().requires_grad_()
+    spectrum = torch.fft.rfft(x)
+    assert spectrum.dtype == torch.complex32
+    back = torch.fft.irfft(spectrum)
+    back.float().sum().backward()
+    assert (back.dtype, x.grad is not None and x.grad.dtype) == (torch.float16, torch.float16)
+    torch.testing.assert_close(back, x)
