@@ -181,12 +181,14 @@ def module_entries() -> Iterator[tuple[str, Any, torch.dtype, bool]]:
             yield f"{info.name}-{'train' if training else 'eval'}", info, torch.float32, training
 
 
-def check_module(entry: str, info: Any, dtype: torch.dtype, training: bool) -> Difference | None:
-    """Forward, and the gradients of parameters and inputs, of every input of a module."""
+def check_module(
+    entry: str, info: Any, dtype: torch.dtype, training: bool, samples: int | None = None
+) -> Difference | None:
+    """Forward, and the gradients of parameters and inputs, of the first `samples` inputs of a module (None: all)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=training)
-        for i, given in enumerate(made):
+        for i, given in enumerate(made[:samples]):
             if given.forward_input is None:
                 continue
             results = []

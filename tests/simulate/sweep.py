@@ -24,7 +24,7 @@ def checks(table: str, samples: int | None) -> Iterator[tuple[str, Check]]:
         entries: Iterator[Any] = oracles.entries()
         check: Callable[..., Any] = functools.partial(oracles.check_op, samples=samples)
     elif table == "module_db":
-        entries, check = oracles.module_entries(), oracles.check_module
+        entries, check = oracles.module_entries(), functools.partial(oracles.check_module, samples=samples)
     else:
         entries, check = oracles.optimizer_entries(), oracles.check_optimizer
     for name, *rest in entries:
@@ -49,7 +49,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("tables", nargs="*", default=["op_db", "module_db", "optim_db"])
     parser.add_argument("--every", type=int, default=1, help="only every n-th entry")
-    parser.add_argument("--samples", type=int, default=None, help="only so many samples of an op (default: all)")
+    parser.add_argument("--samples", type=int, default=None, help="only so many samples of an op or a module (default: all)")
     parser.add_argument("--only", default="", help="only entries whose name contains this")
     options = parser.parse_args()
     wrong = 0
