@@ -30,8 +30,12 @@ def _write(target: torch.Tensor, data: torch.Tensor) -> None:
     """Put bytes where the hardware would: no dispatch mode and no version counter sees it."""
     guard = torch._C._DisableTorchDispatch()
     try:
-        with torch.no_grad(), _unsafe_preserve_version_counter(target):
-            target.copy_(data)
+        if target.is_inference():  # it has no version counter, and only that mode may write to it
+            with torch.inference_mode():
+                target.copy_(data)
+        else:
+            with torch.no_grad(), _unsafe_preserve_version_counter(target):
+                target.copy_(data)
     finally:
         del guard
 

@@ -193,3 +193,10 @@ def test_many_copies_on_the_way_are_not_all_kept() -> None:
     assert len(running.late.pending) <= 64
     assert right(hosts[0])
     assert not right(hosts[-1])
+
+
+def test_a_copy_made_in_inference_mode_arrives_outside_it() -> None:
+    with torch.inference_mode():
+        host = numbers().to("cpu", non_blocking=True)
+    cuda.synchronize()
+    assert right(host)
