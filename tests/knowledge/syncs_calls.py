@@ -176,11 +176,11 @@ HIDDEN = _group(
     w.prod().backward()
     w.cumprod(0).sum().backward()
     w.view(2, 2).prod(dim=0).sum().backward()
-    torch.distributions.Exponential(half)
+    torch.distributions.Exponential(half, validate_args=True)
     """,
     Call("istft", "torch.istft(torch.stft(torch.rand(64, device='cuda'), 16, window=torch.ones(16, device='cuda'), "
          "return_complex=True), 16, window=torch.ones(16, device='cuda'))", {"DG205": 1}),
-    Call("two validated arguments", "torch.distributions.Normal(half, half)", {"DG205": 2}),
+    Call("two validated arguments", "torch.distributions.Normal(half, half, validate_args=True)", {"DG205": 2}),
     Call("a sample and its density", "torch.distributions.Normal(half, half, validate_args=False).sample()", {"DG205": 1}),
     Call("detect_anomaly", "with torch.autograd.detect_anomaly(check_nan=True):\n        (w * 2).sum().backward()",
          {"DG205": 2}),
