@@ -1,4 +1,4 @@
-"""Regions under torch.compile: what runs inside is not seen, so the report says where they are and how often they ran."""
+"""Regions under torch.compile, and CUDA graphs: what runs inside is not seen, so the report says where and how often it ran."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from devguard.observe.patching import Patches
 from devguard.observe.recorder import Recorder
 
 _WHAT = "region compiled by torch.compile"
+_REPLAY = "replay of a CUDA graph"
 
 
 class Compiled:
@@ -31,15 +32,16 @@ class Compiled:
         eval_frame = sys.modules.get("torch._dynamo.eval_frame")
         if eval_frame is not None:
             self.patches.wrap(eval_frame.OptimizedModule, "__call__", self._called)
+        self.patches.wrap(torch.cuda.CUDAGraph, "replay", self._replayed)
 
     def stop(self) -> None:
         """Give them back; functions compiled meanwhile keep their site and count nothing any more."""
         self.patches.restore()
 
-    def _note(self) -> None:
+    def _note(self, what: str = _WHAT) -> None:
         recorder = self.recorder
         try:
-            recorder.facts.not_seen(_WHAT, raw_site(sys._getframe(2)), recorder.steps.now)
+            recorder.facts.not_seen(what, raw_site(sys._getframe(2)), recorder.steps.now)
         except Exception as problem:
             recorder.fail(self.name, problem)
 
@@ -51,4 +53,9 @@ class Compiled:
     def _called(self, wrapped: Callable[..., Any], owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.recorder.active:
             self._note()
+        return wrapped(*args, **kwargs)
+
+    def _replayed(self, wrapped: Callable[..., Any], owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.recorder.active:
+            self._note(_REPLAY)
         return wrapped(*args, **kwargs)
