@@ -22,7 +22,7 @@ from devguard.observe.copies_intent import (
     project_stack,
     purpose_of,
 )
-from devguard.observe.copies_name import assigned_number, index_text, moved_name, tensor_fact
+from devguard.observe.copies_name import assigned_number, index_text, moved_name, tensor_fact, written_name
 from devguard.observe.copies_ops import bytes_of, copied_operands, is_host_mask, is_pinned, layout_of
 from devguard.observe.discarded import Discarded
 from devguard.observe.dispatch import Handlers, Op
@@ -264,6 +264,8 @@ class Copies:
             name, role = moved_name(copy.data, op.frame, origin), "operand"
         elif copy.argument == "values" and not copy.data.dim() and origin is None:
             name, role = assigned_number(op.frame), "operand"
+        elif copy.argument == "src":
+            name, role = written_name(copy.data, op.frame, origin), "operand"
         else:
             name, role = name_of(copy.data, op.frame, origin), "operand"
         return CopyFact(
@@ -308,10 +310,12 @@ class Copies:
                 fact.from_loader += 1
 
     def _came_from_device(self, copy: _Copy) -> Origin | None:
-        """The station at which data that now go to a device had left it, if they are the same data."""
+        """The station at which data that now go to a device had left it, if they are the same data.
+
+        From the host, any accelerator counts: data that go from one to another by way of the host waited twice for nothing."""
         left: Origin | None = None
         for station in stations(self.recorder.origins.of(copy.data)):
-            if station.device == copy.target_device and station.device >= 0:
+            if station.device >= 0 and (station.device == copy.target_device or copy.device < 0):
                 return left
             left = station
         return None

@@ -13,8 +13,8 @@ from devguard.observe import source
 from devguard.observe.copies_ops import bytes_of
 from devguard.observe.facts import TensorFact
 from devguard.observe.frames import PROJECT, kind_of, user_frame
-from devguard.observe.names import name_of
-from devguard.observe.origins import Origin
+from devguard.observe.names import name_of, name_where
+from devguard.observe.origins import Origin, storage_key
 from devguard.observe.symbolize import position, statement_at
 
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
@@ -51,6 +51,30 @@ def assigned_number(frame: FrameType | None) -> str:
         return ""
     text = ast.get_source_segment("".join(linecache.getlines(inner.f_code.co_filename)), node.value)
     return text or source.text_of(node.value)
+
+
+def written_name(tensor: Any, frame: FrameType | None, origin: Origin | None) -> str:
+    """The name of what a write copies. In ``results[i] = net(x)`` it is the value as it is written, if no variable holds it."""
+    inner = user_frame(frame)
+    node = source.node_at(inner.f_code, inner.f_lasti) if inner is not None else None
+    if inner is not None and isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        statement = statement_at(inner.f_code.co_filename, node.lineno)
+        value = statement.value if isinstance(statement, ast.Assign) else None
+        if value is not None and not isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
+            return _held(tensor, frame) or source.text_of(value)
+    return name_of(tensor, frame, origin)
+
+
+def _held(tensor: Any, frame: FrameType | None) -> str:
+    """The name of a variable that holds the tensor, or another view of its data."""
+    key = storage_key(tensor)
+
+    def same(other: Any) -> bool:
+        return other is tensor or (
+            key is not None and issubclass(type(other), torch.Tensor) and storage_key(other) == key
+        )
+
+    return name_where(same, frame)
 
 
 def moved_name(tensor: Any, frame: FrameType | None, origin: Origin | None) -> str:

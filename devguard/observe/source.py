@@ -118,7 +118,8 @@ def _operands(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.UnaryOp):
         return [node.operand]
     if isinstance(node, ast.Subscript):
-        return [node.value, node.slice]
+        indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return [node.value, *(index for index in indices if not isinstance(index, ast.Slice))]
     if isinstance(node, ast.Call):
         receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
         operands = [*receiver, *node.args, *(k.value for k in node.keywords)]

@@ -74,6 +74,8 @@ def _computed(reading: Reading, variable: Callable[[str], Any], receiver_first: 
     subjects = list(reading.subjects)
     if reading.receiver is not None:
         subjects.insert(0 if receiver_first else len(subjects), reading.receiver)
+    if reading.how == "contains":  # in `token in stop_ids` the tensor says more than the list that it is looked for in
+        subjects.sort(key=lambda node: not (is_path(node) and on_device(value_of(node, variable))))
     for node in subjects:
         value = value_of(node, variable) if is_path(node) else None
         if value is None or isinstance(value, _Tensor) or reading.how in _OF_ELEMENTS:

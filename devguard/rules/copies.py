@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from devguard.observe.copies_facts import (
@@ -32,7 +33,6 @@ from devguard.rules.finding import Finding
 from devguard.rules.rates import REPEATED, cost_level
 
 _INTENDED = (BACKWARD, OFFLOAD, SET_UP, PRINT, SAVE, SPLIT)
-_TINY = 64  # bytes: a copy between accelerators that PyTorch makes of a scalar is not worth a word
 
 
 def copies(facts: Facts) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def copies(facts: Facts) -> Iterator[Finding]:
     trips: set[object] = set()
     for fact in list(table.copies.values()):
         if fact.purpose == SET_UP:
-            if _in_every_step(fact, facts):
+            if _in_every_step(fact, facts, table):
                 yield whole_module_finding(fact, facts)
             continue
         if fact.site in thrown_away or not _worth_saying(fact, facts):
@@ -66,11 +66,18 @@ def _worth_saying(fact: CopyFact, facts: Facts) -> bool:
     return fact.tally.steps_hit > 1
 
 
-def _in_every_step(fact: CopyFact, facts: Facts) -> bool:
-    """Is a module moved or loaded again and again, beyond set-up? (What goes to the host by a move is the way back.)"""
-    if fact.direction == "d2h" and not fact.op.startswith("aten.copy_"):
+def _in_every_step(fact: CopyFact, facts: Facts, table: CopyFacts) -> bool:
+    """Is a module moved or loaded again and again, beyond set-up?
+
+    What goes to the host by a move is the way back of what comes from there as often; else a copy of it is put away each time."""
+    if facts.steps <= facts.warmup or cost_level(fact.tally, facts) == "note":
         return False
-    return facts.steps > facts.warmup and cost_level(fact.tally, facts) != "note"
+    if fact.direction != "d2h" or fact.op.startswith("aten.copy_"):
+        return True
+    return not any(
+        other.purpose == SET_UP and other.direction == "h2d" and other.tally.steps_hit * 2 >= fact.tally.steps_hit
+        for other in table.copies.values()
+    )
 
 
 def _judge(fact: CopyFact, facts: Facts, table: CopyFacts) -> Finding | None:
@@ -105,7 +112,8 @@ def _between_accelerators(fact: CopyFact, facts: Facts) -> Finding | None:
         return None
     if _mostly(fact.returned, fact):
         return round_trip_finding(fact, None, facts)
-    if _mostly(fact.again, fact) or (fact.implicit and fact.tensor.nbytes > _TINY):
+    several = math.prod(fact.tensor.shape) > 1  # a single number is not worth a word
+    if _mostly(fact.again, fact) or (fact.implicit and several):
         return peer_finding(fact, facts)
     return None
 

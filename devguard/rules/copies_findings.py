@@ -249,6 +249,12 @@ def whole_module_finding(fact: CopyFact, facts: Facts) -> Finding:
         code = "DG301"
         message = f"loading {name} copies its parameters {way} inside the loop: {times}"
         fix = Fix(f"keep {name} on {fact.source}, or load it every so many steps")
+    elif fact.direction == "d2h":
+        code = "DG202"
+        message = (
+            f"{name} is copied {way} inside the loop, all its parameters each time: {times}; the host waits for each"
+        )
+        fix = Fix(f"keep the copy on {fact.source}, or copy to the host every so many steps")
     else:
         code = "DG306"
         message = f"{name} is moved {way} inside the loop, all its parameters each time: {times}"
@@ -276,9 +282,17 @@ def round_trip_finding(fact: CopyFact, out: CopyFact | None, facts: Facts) -> Fi
         fix = Fix(f"use the original on {fact.target}, or keep the whole computation on one device")
     else:
         subject = named(out.tensor) if out is not None else named(fact.tensor)
-        message = f"{subject} is copied from {fact.target} to the host and what becomes of it comes back as "
-        message += f"{fact.given_name or fact.tensor.name or 'a new tensor'} at {line_of(users_line(fact.site))}"
-        fix = Fix(f"do it on {fact.target} with torch's own functions, so that nothing leaves the device")
+        result = f"{fact.given_name or fact.tensor.name or 'a new tensor'} at {line_of(users_line(fact.site))}"
+        if out is not None and out.source != fact.target:
+            message = (
+                f"{subject} is copied from {out.source} to the host and goes on from there to {fact.target} as {result}"
+            )
+            fix = Fix(f"copy it straight there, .to({fact.target!r}): nothing then waits for the host", safe=True)
+        else:
+            message = (
+                f"{subject} is copied from {fact.target} to the host and what becomes of it comes back as {result}"
+            )
+            fix = Fix(f"do it on {fact.target} with torch's own functions, so that nothing leaves the device")
     sure = fact.returned * 2 >= fact.tally.count
     tensor = out.tensor if out is not None else fact.tensor
     return _finding(

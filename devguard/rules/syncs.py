@@ -26,7 +26,7 @@ _SCALAR = {
     "call": "{x} is passed to {called}(), which needs it as a Python number",
     "argument": "{x} is passed to {called}(), which reads its value",
     "format": "{x} is formatted as text",
-    "contains": "`in` compares with {x} and reads the answer",
+    "contains": "`in` looks {x} up by comparing, and reads each answer",
     "list": "{called}([...]) reads the device scalars of its list one by one",
     "state": "the optimizer reads {x} to know its step as a Python number",
     "read": "the value of {x} is read",

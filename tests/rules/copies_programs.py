@@ -802,6 +802,49 @@ for i in range(5):
         devices=2,
     ),
     bad(
+        "assignment of a few numbers across accelerators",
+        "DG309",
+        "bank[i % 2] = x[0]",
+        5,
+        """
+bank = torch.zeros(2, 8, device="cuda:1")
+for i in range(5):
+    x = torch.randn(3, 8, device="cuda:0")
+    bank[i % 2] = x[0]
+    update(x)
+""",
+        devices=2,
+    ),
+    bad(
+        "to another accelerator by way of the host",
+        "DG307",
+        'there = x.cpu().to("cuda:1")',
+        5,
+        """
+for step in range(5):
+    x = torch.randn(3, 8, device="cuda:0")
+    there = x.cpu().to("cuda:1")
+    update(x)
+""",
+        devices=2,
+        tensor="x",
+    ),
+    bad(
+        "results written into a tensor on the host",
+        "DG301",
+        "results[i * 3 : (i + 1) * 3] = net(x)",
+        5,
+        """
+results = torch.zeros(15, 4)
+for i in range(5):
+    x = torch.randn(3, 8, device="cuda")
+    with torch.no_grad():
+        results[i * 3 : (i + 1) * 3] = net(x)
+    update(x)
+""",
+        tensor="net(x)",
+    ),
+    bad(
         "one table sent to the second stage again",
         "DG309",
         'there = table.to("cuda:1")',

@@ -10,7 +10,7 @@ import pytest
 import devguard
 from devguard.report.model import Report
 from devguard.rules.finding import Finding
-from tests.rules.copies_programs import BAD, CLEAN, Program
+from tests.rules.copies_programs import BAD, CLEAN, Program, good
 
 
 def watched(program: Program, folder: Path) -> Report:
@@ -52,3 +52,31 @@ def test_mistake_is_found_at_its_line_and_counted(program: Program, tmp_path: Pa
 def test_sound_practice_is_left_alone(program: Program, tmp_path: Path) -> None:
     loud = [(f.rule, f.level, f.message) for f in copy_findings(watched(program, tmp_path)) if f.level != "note"]
     assert not loud
+
+
+_SNAPSHOT = "snapshot = copy.deepcopy(net).cpu()"
+_STEPS = """
+import copy
+for step in range(5):
+    update(torch.randn(3, 8, device="cuda"))
+"""
+
+
+def _host_copies(text: str, folder: Path) -> list[Finding]:
+    found = watched(good("snapshots", text), folder).findings
+    return [f for f in found if f.rule == "DG202" and f.level != "note"]
+
+
+def test_copy_of_a_whole_model_put_away_in_each_step_is_a_host_copy(tmp_path: Path) -> None:
+    (finding,) = _host_copies(_STEPS + "    " + _SNAPSHOT, tmp_path)
+    assert finding.cause is not None
+    assert finding.cause.text == _SNAPSHOT
+    assert finding.count == 5
+
+
+def test_copy_of_a_whole_model_put_away_at_the_end_is_none(tmp_path: Path) -> None:
+    assert not _host_copies(_STEPS + _SNAPSHOT, tmp_path)
+
+
+def test_model_that_is_put_away_and_fetched_again_is_judged_by_the_way_there(tmp_path: Path) -> None:
+    assert not _host_copies(_STEPS + "    net.cpu()\n    net.cuda()\n", tmp_path)
