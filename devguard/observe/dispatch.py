@@ -19,6 +19,7 @@ from devguard.observe.recorder import Recorder
 
 keep_dynamo_out()
 
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _Tensor = torch.Tensor
 _OpOverload = torch._ops.OpOverload
 
@@ -148,9 +149,8 @@ class DispatchMode(TorchDispatchMode):
         recorder.facts.ops += 1
         if plan.composite and torch.is_inference_mode_enabled():
             with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
+                # C++'s own composition, as without a mode; func.decompose() would take a Python one where there is one (istft)
+                return func._op_dk(_COMPOSITE, *args, **kwargs)
         mixed = False
         if len(plan.tensor_names) > 1 or plan.lists:
             try:

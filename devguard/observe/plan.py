@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 # Ops whose schema promises a new tensor but that give a view of their input.
 _SHARES_INPUT = {"aten::_unsafe_view", "aten::_reshape_alias", "aten::alias", "aten::detach"}
 # Ops whose schema promises an alias but whose output came to be unseen (torch.tensor, torch.as_tensor).
@@ -70,4 +72,6 @@ class Plan:
         self.fresh = self.name in _FRESH_ALIAS or (makes_tensor and not aliased and self.name not in _SHARES_INPUT)
         self.copies = self.name in _COPIES
         self.constructor = self.name == "aten::empty"
-        self.composite = schema.name.startswith("aten::") and func._can_decompose()
+        self.composite = schema.name.startswith("aten::") and torch._C._dispatch_has_kernel_for_dispatch_key(
+            func.name(), "CompositeImplicitAutograd"
+        )
