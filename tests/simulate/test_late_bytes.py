@@ -200,3 +200,26 @@ def test_a_copy_made_in_inference_mode_arrives_outside_it() -> None:
         host = numbers().to("cpu", non_blocking=True)
     cuda.synchronize()
     assert right(host)
+
+
+def train(device: str, loader: torch.utils.data.DataLoader[tuple[torch.Tensor, ...]]) -> list[float]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    losses = []
+    for x, y in loader:
+        x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+        loss = (model(x) - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses).tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_usual_training_loop_computes_what_the_cpu_does(workers: int) -> None:
+    data = torch.utils.data.TensorDataset(torch.randn(24, 4), torch.randn(24, 1))
+    plain = torch.utils.data.DataLoader(data, batch_size=4)
+    pinning = torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True, num_workers=workers)
+    assert train("cuda", pinning) == train("cpu", plain)
