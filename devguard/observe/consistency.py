@@ -7,7 +7,7 @@ given are looked at once, so that one failure tells of all that is on the wrong 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -118,6 +118,8 @@ class Consistency:
         frames = [(tb.tb_frame, tb.tb_lasti) for tb in _tracebacks(error)]
         if self._last is not None and self._handled[1] != text and self._handled[1] in text:
             self._handled = (id(error), text)  # raised again by another thread, which quotes the first
+        elif self._last is not None and any((id(e), str(e)) == self._handled for e in _reasons(error)):
+            self._handled = (id(error), text)  # a library tells the first in its own words
         elif self._handled != (id(error), text):
             self._handled, self._last = (id(error), text), None
             self._from_frames(frames[-_FRAMES:], text)
@@ -258,6 +260,16 @@ def _still_there(holder: Any, attribute: str, stray: Stray) -> bool:
         return storage_key(other) == stray.key and str(other.device) == stray.operand.device
 
     return attribute in own and search([("", own[attribute])], same, 8) is not None
+
+
+def _reasons(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions that an exception was raised from, or while they were handled."""
+    for _ in range(8):
+        reason = error.__cause__ or error.__context__
+        if reason is None:
+            return
+        yield reason
+        error = reason
 
 
 def _tracebacks(error: BaseException) -> list[Any]:

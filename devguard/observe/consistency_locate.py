@@ -152,6 +152,8 @@ class Locator:
         self._inside.update(id(module) for _, module in registered(root))
         origins = self.recorder.origins
         for place in places_in(root):
+            if place.kind == "attribute" and not place.helper and self._moves_itself(place.holder):
+                place.kind = "buffer"
             self.places.append(place)
             self.by_id.setdefault(id(place.tensor), place)
             key = storage_key(place.tensor)
@@ -165,6 +167,12 @@ class Locator:
                 self.by_origin.setdefault(id(origin), place)
                 if place.kind != "attribute":
                     self._registered.update(id(station) for station in stations(origin))
+
+    def _moves_itself(self, module: Any) -> bool:
+        """Does a module take its plain attributes along by an `_apply` of its own, as metrics do, and was it never moved? Then
+        nothing was left behind, and it is the module that has to be moved."""
+        own = type(module)._apply is not torch.nn.Module._apply
+        return own and not self.moves.of(module) and next(iter(slots(module)), None) is None
 
     def place_of(self, tensor: Any) -> tuple[Place | None, str]:
         """Who holds a tensor, and how that is known: `identity`, `storage`, `origin` (it was calculated from what is held), or nobody."""
