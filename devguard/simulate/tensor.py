@@ -89,6 +89,8 @@ def wrap(host: torch.Tensor, index: int, cls: type[torch.Tensor] = SimTensor) ->
     dtype, layout = host.dtype, host.layout
     if dtype in _SPECIAL or layout is not _STRIDED or host.is_neg() or host.is_nested:
         made = _wrap_special(host, index, cls)
+        for part in _parts(host):
+            on_device(_storage(part), index)
     else:
         made = _make_wrapper(
             cls, host.shape, host.stride(), host.storage_offset(), None, dtype, layout, _HIDDEN[index],
@@ -100,6 +102,19 @@ def wrap(host: torch.Tensor, index: int, cls: type[torch.Tensor] = SimTensor) ->
     made._host = host
     made._index = index
     return made
+
+
+def _parts(host: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The strided tensors that hold the data of a tensor of any layout."""
+    if host.layout is _STRIDED:
+        return (host,)
+    if host.layout is torch.sparse_coo:
+        return host._indices(), host._values()
+    if host.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return host.crow_indices(), host.col_indices(), host.values()
+    if host.layout in _COMPRESSED:
+        return host.ccol_indices(), host.row_indices(), host.values()
+    return ()
 
 
 def _wrap_special(host: torch.Tensor, index: int, cls: type[torch.Tensor]) -> SimTensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -150,3 +151,24 @@ def test_a_size_that_means_nothing_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ValueError, match="memory") as caught:
         simulate("cuda:1", memory=text)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(MIB // 8, dtype=torch.complex64, device="cuda"),
+        lambda: torch.eye(512, device="cuda").to_sparse(),
+        lambda: torch.eye(512, device="cuda").to_sparse_csr(),
+        lambda: torch.nested.nested_tensor([torch.zeros(600, device="cuda"), torch.zeros(900, device="cuda")]),
+    ],
+    ids=["complex", "sparse", "csr", "nested"],
+)
+def test_every_kind_of_tensor_counts(make: Callable[[], torch.Tensor]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tensor = make()
+    assert cuda.memory_allocated() > 512
+    del tensor
+    gc.collect()
+    assert cuda.memory_allocated() == 0
