@@ -29,7 +29,7 @@ from devguard.observe.frames import (
     raw_site,
     user_frame,
 )
-from devguard.observe.moves import Moves
+from devguard.observe.moves import Moves, is_at
 from devguard.observe.names import name_where, search
 from devguard.observe.namespaces import instance_dict
 from devguard.observe.origins import storage_key
@@ -224,7 +224,7 @@ class Consistency:
         locator: Locator | None = None
         for held in found:
             tensors = [held.obj] if isinstance(held.obj, _Tensor) else [slot.tensor for slot in slots(held.obj)]
-            tensor = next((t for t in tensors if str(t.device) != move.target), None)
+            tensor = next((t for t in tensors if not is_at(t, move.target)), None)
             if tensor is None or (tensor is held.obj and tensor.dim() == 0) or len(self.facts.strays) >= _MISMATCHES:
                 continue
             key = storage_key(tensor)

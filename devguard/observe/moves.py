@@ -140,7 +140,7 @@ class Moves:
             tensors = [held.obj] if isinstance(held.obj, torch.Tensor) else [slot.tensor for slot in slots(held.obj)]
             for tensor in tensors:
                 key = storage_key(tensor)
-                if key is not None and str(tensor.device) != move.target:
+                if key is not None and not is_at(tensor, move.target):
                     if len(self.left) >= _LEFT:
                         self.left.clear()
                     self.left[key] = move
@@ -197,6 +197,12 @@ def _tied(one: Any, first: str, other: Any, second: str) -> bool:
         tensors.append(tensor if tensor is not None else (module.__dict__.get("_buffers") or {}).get(name))
     a, b = tensors
     return a is None or b is None or a is b or storage_key(a) == storage_key(b)
+
+
+def is_at(tensor: Any, target: str) -> bool:
+    """Is a tensor where a move went? The target of a module without tensors of its own may lack the index: `cuda`."""
+    device = str(tensor.device)
+    return target in (device, device.split(":")[0])
 
 
 def target_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], devices: dict[str, int]) -> str | None:

@@ -70,7 +70,7 @@ def _in_every_step(fact: CopyFact, facts: Facts, table: CopyFacts) -> bool:
     """Is a module moved or loaded again and again, beyond set-up?
 
     What goes to the host by a move is the way back of what comes from there as often; else a copy of it is put away each time."""
-    if facts.steps <= facts.warmup or cost_level(fact.tally, facts) == "note":
+    if facts.steps <= facts.warmup or cost_level(fact.tally, facts) == "note" or fact.bursts < 2:
         return False
     if fact.direction != "d2h" or fact.op.startswith("aten.copy_"):
         return True

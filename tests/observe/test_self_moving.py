@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import devguard
 from devguard.rules.finding import Finding
@@ -60,3 +62,14 @@ def test_metric_that_was_never_moved_is_to_be_moved_itself(tmp_path: Path, call:
     assert found[0].fix is not None
     assert "metric" in found[0].fix.text
     assert "register_buffer" not in found[0].fix.text
+
+
+@pytest.mark.parametrize("target", ["cuda", "cuda:0"])
+def test_metric_that_moves_its_tensors_itself_leaves_nothing_behind(target: str) -> None:
+    namespace: dict[str, Any] = {}
+    exec(METRIC, namespace)
+    with devguard.simulate("cuda:2"), devguard.watch() as watch:
+        metric = namespace["Metric"]().to(target)
+        metric(torch.ones(3, device="cuda"))
+        metric(torch.ones(3, device="cuda"))
+    assert not watch.report.findings
