@@ -47,6 +47,7 @@ def install(devices: Devices, driver: Driver, patches: Patches) -> None:
         "_accelerator_resetAccumulatedStats": lambda index: memory(index).reset_accumulated(),
         "_accelerator_getMemoryInfo": lambda index: memory(index).free_and_total(),
         "_accelerator_setAllocatorSettings": lambda text: None,
+        "_accelerator_getAllocatorSettings": lambda: "",
         "_accelerator_hooks_device_count": driver.count,
         "_accelerator_hooks_get_current_device": driver.current_device,
         "_accelerator_hooks_set_current_device": driver.set_device,

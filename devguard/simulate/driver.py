@@ -76,6 +76,7 @@ class Driver:
         self.devices, self.timeline, self.memories, self.generators = devices, timeline, memories, generators
         self.properties = [Properties(i, memories[i].total) for i in range(devices.count)]
         self._sync_debug = 0
+        self._metadata = ""
         self._fractions = [1.0] * devices.count
 
     # devices ---------------------------------------------------------------------------------------------------------
@@ -219,6 +220,8 @@ class Driver:
             "_cuda_record_memory_history": lambda *args, **kwargs: None,
             "_cuda_record_memory_history_legacy": lambda *args, **kwargs: None,
             "_cuda_isHistoryEnabled": lambda: False,
+            "_cuda_getMemoryMetadata": lambda: self._metadata,
+            "_cuda_setMemoryMetadata": lambda text: setattr(self, "_metadata", text),
             "_cuda_attach_out_of_memory_observer": lambda observer: None,
             "_host_emptyCache": lambda: None,
         }
