@@ -160,7 +160,7 @@ class Locator:
             if key is not None:
                 self.by_key.setdefault(key, place)
             origin = origins.of(place.tensor)
-            if place.kind in ("parameter", "buffer"):
+            if place.kind in ("parameter", "buffer") and not is_loss(place.holder):
                 device = str(place.tensor.device)
                 self.homes[device] = self.homes.get(device, 0) + 1
             if origin is not None:

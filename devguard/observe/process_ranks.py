@@ -49,8 +49,9 @@ class RankDevices:
 
     @property
     def count(self) -> int:
-        """How many accelerators this process can see."""
-        return len(self.recorder.facts.devices)
+        """How many accelerators this process can see; a program may hide some after the watch has begun."""
+        names = self.recorder.facts.devices
+        return min(len(names), torch.cuda.device_count()) if names and names[0].startswith("cuda") else len(names)
 
     def _add(
         self,

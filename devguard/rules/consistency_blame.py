@@ -79,8 +79,9 @@ def blame(mismatch: Mismatch) -> Verdict | None:
 
 def _weight(device: str, group: list[OperandFact], mismatch: Mismatch) -> float:
     others = {operand.device for operand in mismatch.operands} - {device}
-    weight = max(_purpose(operand, others) for operand in group) + 0.1 * (len(group) - 1)
-    running = next((module.tree_devices for module in reversed(mismatch.stack) if module.tree_devices), None)
+    weight = max(_purpose(operand, others, mismatch) for operand in group) + 0.1 * (len(group) - 1)
+    models = (module for module in reversed(mismatch.stack) if module.tree_devices and not module.loss)
+    running = next((module.tree_devices for module in models), None)
     if running is None and all(operand.device != HOST for operand in mismatch.operands):
         running = mismatch.homes  # between two accelerators: the one where the program's modules are
     if running and device != HOST and 2 * running.get(device, 0) > sum(running.values()):
@@ -88,10 +89,24 @@ def _weight(device: str, group: list[OperandFact], mismatch: Mismatch) -> float:
     return weight
 
 
-def _purpose(operand: OperandFact, others: set[str]) -> float:
+def _carried_off(operand: OperandFact, others: set[str], mismatch: Mismatch) -> bool:
+    """Did a part of a running module go to another device with a module outside it, as what two models share does?"""
+    moves = operand.holder.moves if operand.holder is not None else ()
+    for module in mismatch.stack:
+        last = module.moves[-1] if module.moves else None
+        if last is not None and last.target in others and last in moves and last is not moves[-1]:
+            return True
+    return False
+
+
+def _purpose(operand: OperandFact, others: set[str], mismatch: Mismatch) -> float:
     """How likely an operand is where it was meant to be."""
     host = operand.device == HOST
+    if operand.kind in ("parameter", "buffer") and operand.holder is not None and operand.holder.loss:
+        return 1 if host else 4.5  # a loss follows the model whose results it is given
     if operand.kind in ("parameter", "buffer"):
+        if _carried_off(operand, others, mismatch):
+            return 0.5
         moves = operand.holder.moves if operand.holder is not None else ()
         if moves and moves[-1].target == operand.device:
             if host and set(moves[-1].source) <= {

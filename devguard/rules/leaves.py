@@ -87,7 +87,7 @@ def _judge(fact: LeafFact, line: Site, facts: Facts) -> tuple[str, Level, str] |
     unused = "its .grad stays None"
     if use.leaf == "temporary" and fact.parameter:
         return use.name, "error", "the optimizer never sees it, and it is never trained"
-    if use.name and _reads_grad(scope, use.name):
+    if use.name and (_reads_grad(scope, use.name) or _given_to_reader(tree, scope, use.name)):
         return use.name, "error", unused
     if use.leaf == "temporary":
         if use.returned and _reads_any_grad(tree):
@@ -258,6 +258,17 @@ def _reads_grad(scope: ast.AST, name: str) -> bool:
             while isinstance(base, ast.Subscript):
                 base = base.value
             if ast.unparse(base) in loop_names:
+                return True
+    return False
+
+
+def _given_to_reader(tree: ast.AST, scope: ast.AST, name: str) -> bool:
+    """Is the tensor given, perhaps in a list, to a function of the same file that reads gradients: ``sgd([w, b], lr)``?"""
+    readers = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and _reads_any_grad(n)}
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in readers:
+            given = [e for arg in node.args for e in (arg.elts if isinstance(arg, (ast.List, ast.Tuple)) else [arg])]
+            if name in {ast.unparse(arg) for arg in given}:
                 return True
     return False
 

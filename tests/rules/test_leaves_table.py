@@ -12,6 +12,24 @@ RULES = ("DG106", "DG107", "DG112")
 
 LEAVES = (
     Program(
+        "leaves given to a function that reads their gradients",
+        """
+        def sgd(params, lr):
+            with torch.no_grad():
+                for param in params:
+                    param -= lr * param.grad
+        w = torch.normal(0, 0.01, size=(4, 1), requires_grad=True).to(device)
+        (torch.ones(2, 4, device=device) @ w).sum().backward()
+        try:
+            sgd([w], 0.1)
+        except TypeError:
+            pass
+        """,
+        "DG112",
+        "w = torch.normal(0, 0.01, size=(4, 1), requires_grad=True).to(device)",
+        "w",
+    ),
+    Program(
         "a parameter moved where it is made",
         """
         class Gate(nn.Module):

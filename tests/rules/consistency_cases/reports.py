@@ -201,4 +201,43 @@ CASES = (
         rules="DG108",
         tensor="lengths",
     ),
+    Case(
+        "loss weight on the first accelerator, results on the last",
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first = nn.Linear(3, 3).to("cuda:0")
+                self.last = nn.Linear(3, 3).to("cuda:1")
+            def forward(self, x):
+                return self.last(self.first(x.to("cuda:0")).to("cuda:1"))
+        model = Net()
+        weight = torch.ones(3, device="cuda:0")  # cause
+        criterion = nn.CrossEntropyLoss(weight=weight)
+        criterion(model(torch.ones(2, 3)), torch.tensor([0, 1]).to("cuda:1"))
+        """,
+        rules="DG105",
+        tensor="criterion.weight",
+        devices=2,
+    ),
+    Case(
+        "shared part that follows the last move",
+        """
+        class Half(nn.Module):
+            def __init__(self, embed):
+                super().__init__()
+                self.embed = embed
+                self.lin = nn.Linear(4, 4)
+            def forward(self, ids):
+                return self.lin(self.embed(ids))
+        shared = nn.Embedding(6, 4)
+        encoder, decoder = Half(shared), Half(shared)
+        encoder.to("cuda:0")
+        decoder.to("cuda:1")  # cause
+        encoder(torch.tensor([1], device="cuda:0"))
+        """,
+        rules="DG102",
+        tensor="embed.weight",
+        devices=2,
+    ),
 )
