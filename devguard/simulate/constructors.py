@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.utils import _device
+from torch.utils.data import dataset
 
 from devguard.simulate import pinned
 from devguard.simulate.devices import Devices
@@ -34,6 +35,7 @@ def install(devices: Devices, patches: Patches) -> None:
     names = [n for n, f in vars(torch).items() if id(f) in plain and n not in _OWN]
     for name in (*names, *_LIKE):
         patches.set(torch, name, _constructor(getattr(torch, name), devices))
+    patches.set(dataset, "randperm", torch.randperm)  # imported by name: random_split
     for name in _NEW:
         patches.set(torch.Tensor, name, _constructor(getattr(torch.Tensor, name), devices))
     for owner, random in ((torch, _RANDOM), (torch.Tensor, _RANDOM_IN_PLACE)):

@@ -32,6 +32,16 @@ def test_a_move_keeps_every_parameter_object() -> None:
     assert all(isinstance(p, nn.Parameter) and p.is_leaf for p in model.parameters())
 
 
+def test_a_number_is_a_device_to_move_to() -> None:
+    model = nn.Linear(2, 2)
+    assert model.to(1).weight.device == torch.device("cuda:1")
+    assert model.to(device=0, dtype=torch.float64).weight.device == torch.device("cuda:0")
+    rows = nn.utils.rnn.pack_sequence([torch.ones(2)])
+    assert rows.to(1).data.device == torch.device("cuda:1")
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        model.to(2)
+
+
 def test_a_move_is_possible_while_a_graph_or_a_weakref_is_alive() -> None:
     model = nn.LSTM(3, 3).cuda()
     loss = model(torch.ones(2, 1, 3, device="cuda"))[0].sum()

@@ -166,6 +166,11 @@ def test_a_loader_s_generator_must_be_on_the_cpu() -> None:
         list(loader)
 
 
+def test_a_random_split_s_generator_must_be_on_the_cpu() -> None:
+    with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator but found 'cuda'"):
+        torch.utils.data.random_split([1, 2], [1, 1], generator=torch.Generator("cuda"))  # type: ignore[arg-type]
+
+
 def test_a_shuffled_loader_fails_under_a_default_device() -> None:
     with torch.device("cuda"), pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator"):
         list(torch.utils.data.DataLoader([1, 2], shuffle=True))
