@@ -60,7 +60,7 @@ def _targets() -> dict[str, list[tuple[Any, str]]]:
     methods = (
         "to cuda cpu numpy tolist pin_memory type data_ptr share_memory_ __repr__ __format__ __array__ __iter__ __len__ "
         "__contains__ __reduce_ex__ __deepcopy__ __dlpack__ backward float half double int long bfloat16 bool item copy_ "
-        "new_tensor __getitem__ __setitem__"
+        "new_tensor"
     ).split()
     table: dict[str, list[tuple[Any, str]]] = {f"Tensor.{name}": [(tensor, name)] for name in methods}
     functions = "tensor as_tensor asarray from_numpy full zeros ones arange linspace autocast load save equal".split()
