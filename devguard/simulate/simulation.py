@@ -65,6 +65,7 @@ class Simulation:
         """Begin. Raises RuntimeError if a simulation is running already."""
         if state.active() is not None:
             raise RuntimeError("a simulation is running already: stop it before starting another")
+        self.devices.visible = None
         # Parts of PyTorch that read names which are about to change: let them read the originals first.
         # (Every optimizer imports torch._dynamo.)
         for name in ("torch._lazy", "torch._dynamo"):

@@ -130,10 +130,12 @@ class Late:
                     copy.arrive()
                 if copy.is_written_by(func, args):
                     with self._lock:
-                        self.pending.remove(copy)
+                        self.pending = [other for other in self.pending if other is not copy]
 
     def read_in_order(self, source: torch.Tensor, index: int) -> None:
         """A device reads host memory: copies into it that its stream waits for are complete by then."""
+        if not self.pending or source.layout is not torch.strided or source.device.type != "cpu":
+            return
         view = self.timeline.reach(self.timeline.current(index))
         place = source.untyped_storage()._cdata
         self._finish(
@@ -156,6 +158,8 @@ def to_copy(self: torch.Tensor, *, dtype: Any = None, layout: Any = None, device
         index = -1 if found is None else found
     host = self._host if isinstance(self, SimTensor) else self
     plain = device is not None and index < 0 and torch.device(device).type != "cpu"
+    if source < 0 <= index:
+        simulation.late.read_in_order(host, index)
     made: torch.Tensor = _aten._to_copy(
         host, dtype=dtype, layout=layout, device=device if plain else _CPU, memory_format=memory_format
     )
@@ -173,6 +177,8 @@ def copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> 
     simulation = state.current()
     target = self._host if isinstance(self, SimTensor) else self
     if not isinstance(src, SimTensor):
+        if isinstance(self, SimTensor):
+            simulation.late.read_in_order(src, self._index)
         target.copy_(src)
         if isinstance(self, SimTensor):
             _enter(simulation, src, target, self._index, non_blocking)
@@ -206,16 +212,12 @@ def _leave(simulation: Any, made: torch.Tensor, source: int, non_blocking: bool)
 
 def _enter(simulation: Any, host: torch.Tensor, made: torch.Tensor, index: int, non_blocking: bool) -> None:
     """`host` has been copied to `made` on a device."""
-    late = simulation.late
     if host.device.type != "cpu":
         return
-    if late.pending and host.layout is torch.strided:
-        late.read_in_order(host, index)
-        made.copy_(host)
     if not non_blocking:
         simulation.timeline.host_waits_for_current(index)
     elif host.layout is torch.strided and pinned.is_pinned(host):
-        late.to_device(host, made, index)
+        simulation.late.to_device(host, made, index)
 
 
 COPIES: Mapping[str, Callable[..., torch.Tensor]] = {"aten::_to_copy": to_copy, "aten::copy_": copy_}
