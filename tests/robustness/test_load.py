@@ -13,7 +13,9 @@ from devguard.observe.origins import LIMIT, Origin, Origins
 
 
 def own_bytes(snapshot: tracemalloc.Snapshot) -> int:
-    return sum(line.size for line in snapshot.filter_traces([tracemalloc.Filter(True, "*devguard/*")]).statistics("filename"))
+    return sum(
+        line.size for line in snapshot.filter_traces([tracemalloc.Filter(True, "*devguard/*")]).statistics("filename")
+    )
 
 
 def test_memory_is_flat_over_many_ops():
