@@ -141,6 +141,8 @@ class Consistency:
             return
         for frame, lasti in reversed(frames):
             operands = operand_values(frame, lasti)
+            if generator_devices(text):
+                operands = operand_values(frame, lasti, _Generator) if kind_of(frame.f_code) else []
             devices = {str(tensor.device) for _, tensor in operands}
             if len(devices) > 1 or (devices and (host_argument(text) or generator_devices(text))):
                 self.record(_called(frame, lasti), operands, text, frame)

@@ -60,6 +60,7 @@ class OperandFact:
     dtype: str
     origin: Origin | None = None
     copy_of: Origin | None = None  # the station of a registered tensor that this was copied from
+    fed_by: Origin | None = None  # the station of a registered tensor that this was calculated from
     nbytes: int = 0
     grad: bool = False  # has a gradient history, so was calculated from parameters
     holder: ModuleFact | None = None  # the module that holds it, for all kinds but value

@@ -186,8 +186,13 @@ class Locator:
         for station in station_chain(self.recorder.origins.of(tensor)):
             place = self.by_origin.get(id(station))
             if place is not None and place.tensor.get_device() == tensor.get_device():
+                if place.kind in ("parameter", "buffer") and not self._runs(place.root):
+                    break  # the result of another model, which may well be where it belongs
                 return place, "origin"
         return None, ""
+
+    def _runs(self, module: Any) -> bool:
+        return any(call.module is module for call in self.calls)
 
     # -- modules ------------------------------------------------------------------------------------------------------
 
@@ -304,6 +309,7 @@ class Locator:
             receiver = self.input_of(tensor)
             fact.input_of = self.module_fact(receiver) if receiver is not None else None
             fact.copy_of = next((s for s in list(stations(origin))[1:] if id(s) in self._registered), None)
+            fact.fed_by = next((s for s in station_chain(origin) if id(s) in self._registered), None)
         if place is None and origin is None:
             fact.assigned = assignment_site(fact.name, self.frame)
         return fact

@@ -199,8 +199,10 @@ _MISSING = object()
 _MOVING = frozenset(["to", "cuda", "cpu", "numpy", "item", "tolist"])
 
 
-def operand_values(frame: FrameType, lasti: int) -> list[tuple[str, Any]]:
-    """(text, tensor) of the operands of a frame's instruction, as far as plain look-ups lead to them; lists are opened."""
+def operand_values(frame: FrameType, lasti: int, kind: type = torch.Tensor) -> list[tuple[str, Any]]:
+    """(text, tensor) of the operands of a frame's instruction, as far as plain look-ups lead to them; lists are opened.
+
+    Another `kind` than tensors can be asked for."""
     node = node_at(frame.f_code, lasti)
     found: list[tuple[str, Any]] = []
     if node is None:
@@ -212,10 +214,10 @@ def operand_values(frame: FrameType, lasti: int) -> list[tuple[str, Any]]:
     for operand in operands:
         value = _value(operand, frame)
         text = text_of(operand.value if isinstance(operand, ast.Starred) else operand)
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, kind):
             found.append((text, value))
         elif type(value) in (list, tuple):
-            found.extend((f"{text}[{i}]", item) for i, item in enumerate(value[:64]) if isinstance(item, torch.Tensor))
+            found.extend((f"{text}[{i}]", item) for i, item in enumerate(value[:64]) if isinstance(item, kind))
     return found
 
 

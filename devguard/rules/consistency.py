@@ -85,8 +85,18 @@ def _would_fail(other: OperandFact, verdict: Verdict, mismatch: Mismatch) -> boo
         lengths = len(other.shape) == 1 and other.dtype.startswith("int") and "len" in other.name.lower()
         return bool(other.name) and not lengths and other.input_of is not None
     if other.kind in ("parameter", "buffer"):
+        if _stands_aside(other, mismatch):
+            return False
         return not is_split(other.outermost) and not (other.holder is not None and other.holder.hooked)
     return True
+
+
+def _stands_aside(other: OperandFact, mismatch: Mismatch) -> bool:
+    """Is it part of a model that is on the host as a whole, does not run, and is no loss? It may be right there."""
+    model = other.outermost
+    if model is None or model.loss or set(model.tree_devices) != {HOST}:
+        return False
+    return not any(module is model for module in mismatch.stack)
 
 
 def code_of(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> str:

@@ -135,7 +135,7 @@ def _of_value(odd: OperandFact, mismatch: Mismatch) -> Site | None:
     if odd.device != HOST:
         return _of_accelerator_value(odd, origin, mismatch)
     first = earliest_copy(origin, odd.copy_of) or origin
-    return line_of((earliest_factory(first) or first).site, mismatch)
+    return line_of((earliest_factory(first, odd.fed_by) or first).site, mismatch)
 
 
 def _of_accelerator_value(odd: OperandFact, origin: Origin, mismatch: Mismatch) -> Site | None:
@@ -169,14 +169,14 @@ def earliest_copy(origin: Origin | None, stop: Origin | None = None) -> Origin |
     return origin
 
 
-def earliest_factory(origin: Origin) -> Origin | None:
-    """The `arange` or `zeros` that a host tensor was calculated from in the same function, if it was."""
+def earliest_factory(origin: Origin, stop: Origin | None = None) -> Origin | None:
+    """The `arange` or `zeros` that a host tensor was calculated from in the same function, if it was; none that made a parameter."""
     if origin.site is None:
         return None
     at: Origin | None = origin
     code = origin.site[0]
     while at is not None and at.site is not None and at.site[0] is code and at.device == origin.device:
-        if not at.op.startswith("aten."):
+        if at is stop or not at.op.startswith("aten."):
             return None
         if op_name(at.op) in FACTORIES:
             return at

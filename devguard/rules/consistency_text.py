@@ -20,7 +20,8 @@ def message_for(code: str, odd: OperandFact, verdict: Verdict, mismatch: Mismatc
     there, expected = odd.device, verdict.expected
     op = op_name(mismatch.op)
     if odd.kind == "generator":
-        return f"the random generator {name} is on {there}, but {op} fills a tensor on {expected}"
+        name = name if "generator" in name.lower() else f"the random generator {name}"
+        return f"{name} is on {there}, but {op} fills a tensor on {expected}"
     if mismatch.wrong:
         return f"{name} is on {there}, but {op.split('.')[-1].lstrip('_')} wants it on {'the ' if expected == HOST else ''}{expected}"
     if code == "DG101" and odd.kind == "value":

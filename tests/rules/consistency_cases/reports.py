@@ -240,4 +240,26 @@ CASES = (
         tensor="embed.weight",
         devices=2,
     ),
+    Case(
+        "result of a teacher that runs on the host",
+        """
+        teacher, student = nn.Linear(3, 2), nn.Linear(3, 2).cuda()
+        x = torch.randn(4, 3)
+        with torch.no_grad():
+            wanted = teacher(x)  # cause
+        got = student(x.cuda())
+        F.kl_div(F.log_softmax(got, -1), F.softmax(wanted / 2, -1))
+        """,
+        rules="DG108",
+        tensor="wanted",
+    ),
+    Case(
+        "generator of an accelerator for noise on the host",
+        """
+        generator = torch.Generator(device="cuda").manual_seed(1)  # cause
+        torch.randn(2, 3, generator=generator)
+        """,
+        rules="DG108",
+        tensor="generator",
+    ),
 )
