@@ -49,7 +49,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("tables", nargs="*", default=["op_db", "module_db", "optim_db"])
     parser.add_argument("--every", type=int, default=1, help="only every n-th entry")
-    parser.add_argument("--samples", type=int, default=None, help="only so many samples of an op or a module (default: all)")
+    parser.add_argument(
+        "--samples", type=int, default=None, help="only so many samples of an op or a module (default: all)"
+    )
     parser.add_argument("--only", default="", help="only entries whose name contains this")
     options = parser.parse_args()
     wrong = 0
