@@ -265,7 +265,7 @@ def _pyproject(cwd: Folder | None) -> tuple[str, dict[str, object]]:
         return PYPROJECT, {}  # the working directory is gone
     for place in (folder, *folder.parents):
         file = place / PYPROJECT
-        source = f"{show(str(file))[1:-1]} [tool.devguard]"
+        source = f"{show(str(file), 4096)[1:-1]} [tool.devguard]"  # a path is of use only whole
         table = _read_table(file, source)
         if table is not None:
             named = {str(name).replace("-", "_"): value for name, value in table.items()}

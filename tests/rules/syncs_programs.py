@@ -108,7 +108,7 @@ BAD = (
     Program("cholesky", "low = torch.linalg.cholesky(torch.eye(3, device=device))", "DG205", "low = ", says="cholesky_ex"),
     Program("gaussian_nll_loss", "nll = F.gaussian_nll_loss(out, out, out.detach().exp())", "DG205", "nll = ",
             tensor="var"),
-    Program("distribution", "d = torch.distributions.Normal(out, out.detach().exp())", "DG205", "d = torch", 24, "out",
+    Program("distribution", "d = torch.distributions.Normal(out, out.detach().exp(), validate_args=True)", "DG205", "d = torch", 24, "out",
             says="validate_args=False"),
     Program("prod in the loss", whole="""
 for step in range(6):
@@ -151,7 +151,7 @@ with torch.no_grad():
     Program("a list of losses", "kept.append(loss.detach())\nmean = torch.tensor(kept[-2:])", "DG201", "mean = ", 23,
             "kept[-2:]"),
     Program("the least of a list", "kept.append(loss.detach())\nleast = min(kept)", "DG201", "least = ", 66, "kept"),
-    Program("a categorical distribution", "d = torch.distributions.Categorical(logits=out)", "DG205", "d = ",
+    Program("a categorical distribution", "d = torch.distributions.Categorical(logits=out, validate_args=True)", "DG205", "d = ",
             tensor="logits"),
     Program("a plateau", whole="""
 plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(opt)
