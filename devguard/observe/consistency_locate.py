@@ -305,7 +305,7 @@ class Locator:
         if place is not None:
             self._held(fact, place, tensor, how)
         fact.name = fact.name or named
-        if place is None or how != "identity":
+        if place is None or how != "identity" or place.kind == "attribute":
             receiver = self.input_of(tensor)
             fact.input_of = self.module_fact(receiver) if receiver is not None else None
             fact.copy_of = next((s for s in list(stations(origin))[1:] if id(s) in self._registered), None)

@@ -15,7 +15,7 @@ from devguard.observe.frames import RawSite, raw_site
 from devguard.observe.namespaces import search
 from devguard.observe.optimizers_facts import OptimizerFacts, StateFact, StateStory
 from devguard.observe.optimizers_known import Known
-from devguard.observe.origins import storage_key
+from devguard.observe.origins import Origin, storage_key
 from devguard.observe.recorder import Recorder
 
 _Tensor = torch.Tensor
@@ -105,7 +105,9 @@ class StateCheck:
         if origin is not None and origin.op.startswith("aten._to_copy") and origin.site not in known.sites:
             return "moved state", origin.site, moved
         if key in known.eager and known.made is not None:
-            return "eager", known.made, moved
+            if origin is None or origin.site == known.made or _in_constructor(origin):
+                return "eager", known.made, moved
+            return "made", origin.site, moved  # somebody has put it into the state: `optimizer.state[p] = saved`
         if moved is not None:
             return "moved parameters", moved, moved
         return "made", origin.site if origin is not None else known.made, None
@@ -145,7 +147,7 @@ class StateCheck:
             for name, fact in wrong.items():
                 fact.held = True
                 fact.site, fact.caller = raw_site(frame), raw_site(frame.f_back)
-                if fact.story == "moved parameters" and _in_constructor(fact):
+                if fact.story == "moved parameters" and _in_constructor(fact.tensor.origin):
                     fact.story, fact.cause = "eager", known.made
                 self.facts.state[id(owner), name] = fact
                 fact.tally.hit(self.recorder.steps.now, 0)
@@ -157,9 +159,8 @@ def _holds(key: int) -> Callable[[Any], bool]:
     return lambda found: isinstance(found, _Tensor) and storage_key(found) == key
 
 
-def _in_constructor(fact: StateFact) -> bool:
-    """Was the tensor made while its holder was constructed?"""
-    origin = fact.tensor.origin
+def _in_constructor(origin: Origin | None) -> bool:
+    """Was a tensor made while its holder was constructed?"""
     code = origin.site[0] if origin is not None and origin.site is not None else None
     return code is not None and ".__init__" in getattr(code, "co_qualname", f".{code.co_name}")
 

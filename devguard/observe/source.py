@@ -149,6 +149,8 @@ def operand_at(frame: FrameType | None, tensor: Any, variables: dict[str, Any]) 
             score, name = 5 + agrees + 4 * (leaf in _spine(operand)), text_of(leaf)
         elif isinstance(base, ast.Name) and isinstance(variables.get(base.id), torch.Tensor):
             continue  # it begins with a tensor of another device
+        elif look_up(operand, variables) is not _MISSING:
+            continue  # it is no tensor: `self` of ``self.layer(x)``
         else:
             score, name = 2 if isinstance(base, ast.Name) else 3, text_of(operand)
         if score > best:
@@ -161,12 +163,19 @@ def _leaf(operand: ast.expr, tensor: Any, variables: dict[str, Any]) -> tuple[as
     scalar: tuple[ast.expr | None, Any] = (None, None)
     for node in ast.walk(operand):
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-            value = look_up(node, variables)
-            if isinstance(value, torch.Tensor) and value.device == tensor.device:
-                if value.dim() or not tensor.dim():
-                    return node, value
-                scalar = (node, value) if scalar[0] is None else scalar
+            for part, value in _opened(node, look_up(node, variables)):
+                if isinstance(value, torch.Tensor) and value.device == tensor.device:
+                    if value.dim() or not tensor.dim():
+                        return part, value
+                    scalar = (part, value) if scalar[0] is None else scalar
     return scalar
+
+
+def _opened(node: ast.expr, value: Any) -> list[tuple[ast.expr, Any]]:
+    """A value, or the entries of a list."""
+    if type(value) not in (list, tuple):
+        return [(node, value)]
+    return [(ast.Subscript(node, ast.Constant(index), ast.Load()), item) for index, item in enumerate(value[:16])]
 
 
 def read_text(frame: FrameType | None) -> str:

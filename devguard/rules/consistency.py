@@ -108,7 +108,8 @@ def code_of(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> str:
     if _is_loss_weight(odd, mismatch):
         return "DG105"
     if odd.kind == "attribute":
-        return "DG103"
+        elsewhere = odd.input_of is not None and not any(module is odd.holder for module in mismatch.stack)
+        return "DG101" if elsewhere and odd.left_behind is None else "DG103"
     if odd.kind in ("parameter", "buffer"):
         return "DG102" if _is_split_off(odd, verdict) else _unmoved_module_code(odd, mismatch)
     receiver = odd.input_of

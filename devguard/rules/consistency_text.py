@@ -24,7 +24,7 @@ def message_for(code: str, odd: OperandFact, verdict: Verdict, mismatch: Mismatc
         return f"{name} is on {there}, but {op} fills a tensor on {expected}"
     if mismatch.wrong:
         return f"{name} is on {there}, but {op.split('.')[-1].lstrip('_')} wants it on {'the ' if expected == HOST else ''}{expected}"
-    if code == "DG101" and odd.kind == "value":
+    if code == "DG101" and odd.kind in ("value", "attribute"):
         return f"{_called(odd.input_of or module)} got {name} on {there}, but works with tensors on {expected}"
     if code == "DG101":
         moved = _never_moved(odd)

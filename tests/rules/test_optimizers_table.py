@@ -268,6 +268,20 @@ STATE = (
         "optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))",
     ),
     Program(
+        "state put back by hand",
+        """
+        model = Net().to(device)
+        optimizer = torch.optim.Adam(model.parameters())
+        saved = {"exp_avg": torch.zeros(1), "exp_avg_sq": torch.zeros(1)}
+        for p in model.parameters():
+            moments = {k: torch.zeros(p.shape) for k in saved}
+            optimizer.state[p] = {"step": torch.tensor(1.0), **moments}
+        train(model, optimizer)
+        """,
+        "DG106",
+        "moments = {k: torch.zeros(p.shape) for k in saved}",
+    ),
+    Program(
         "slow weights of a wrapper without groups of its own",
         """
         class Lookahead:

@@ -262,4 +262,30 @@ CASES = (
         rules="DG108",
         tensor="generator",
     ),
+    Case(
+        "features that one module keeps elsewhere for another",
+        """
+        class Extractor(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = nn.Linear(3, 3)
+                self.features = []
+            def forward(self, x):
+                x = self.lin(x)
+                self.features.append(x.to("cuda:1"))  # cause
+                return x
+        class Fusion(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.mix = nn.Linear(3, 2)
+            def forward(self, features):
+                return self.mix(torch.cat(features))
+        extractor, fusion = Extractor().to("cuda:0"), Fusion().to("cuda:0")
+        extractor(torch.ones(2, 3, device="cuda:0"))
+        fusion(extractor.features)
+        """,
+        rules="DG101",
+        tensor="features[0]",
+        devices=2,
+    ),
 )
