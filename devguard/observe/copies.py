@@ -99,7 +99,7 @@ class Copies:
         handlers.after["aten::lift_fresh"].append(shielded(self.name, self._made))
         handlers.mixed_before.append(shielded("guard of copies", self._before_mixed))
         handlers.mixed.append(shielded(self.name, self._mixed))
-        for name in MAKERS:  # to be seen on the stack of intents, an entry point needs a listener
+        for name in (*MAKERS, "Tensor.type"):  # to be seen on the stack of intents, an entry point needs a listener
             handlers.entries[name].append(_nothing)
 
     def start(self) -> None:

@@ -14,7 +14,7 @@ from devguard.observe.copies_facts import BACKWARD
 from devguard.observe.entries import Entry
 from devguard.observe.frames import LIBRARY, PROJECT, SKIPPED, kind_of, own_site
 
-MOVES = frozenset({"Tensor.to", "Tensor.cuda", "Tensor.cpu"})
+MOVES = frozenset({"Tensor.to", "Tensor.cuda", "Tensor.cpu", "Tensor.type"})
 MAKERS = frozenset(makers())
 READS = frozenset(
     f"Tensor.{name}"
