@@ -210,6 +210,8 @@ def test_an_interrupt_shows_the_traceback_and_the_report_and_ends_with_130(tmp_p
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # a shell that starts the tests in the background has them ignore interrupts, and what they start too
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
