@@ -16,7 +16,7 @@ import torch
 
 from devguard.observe import source
 from devguard.observe.frames import user_frame
-from devguard.observe.namespaces import NODES, children, is_value, namespaces, scope_of, search
+from devguard.observe.namespaces import NODES, Scope, children, is_value, namespaces, scope_of, search
 from devguard.observe.origins import Origin, storage_key
 
 __all__ = [
@@ -111,7 +111,10 @@ def name_and_base(tensor: Any, frame: FrameType | None, origin: Origin | None = 
     if path:
         return path, tensor
     visible = {name: value for space in spaces for name, value in space}
-    text, base = source.operand_at(user_frame(frame), tensor, visible)
+    inner = user_frame(frame)
+    if inner is not None:  # its own `self`, not that of a framework further out
+        visible |= Scope(inner).variables
+    text, base = source.operand_at(inner, tensor, visible)
     return (text, tensor) if base is None else (_path(base, spaces) or text, base)
 
 
