@@ -155,8 +155,14 @@ class Locator:
             if place.kind == "attribute" and not place.helper and self._moves_itself(place.holder):
                 place.kind = "buffer"
             self.places.append(place)
-            self.by_id.setdefault(id(place.tensor), place)
             key = storage_key(place.tensor)
+            known = self.by_id.setdefault(id(place.tensor), place)
+            if place.kind == "hidden" and known.kind in ("parameter", "buffer") and not self.moves.of(known.root):
+                self.by_id[id(place.tensor)] = (
+                    place  # a module that runs by itself, and that another one should have moved
+                )
+                if key is not None:
+                    self.by_key[key] = place
             if key is not None:
                 self.by_key.setdefault(key, place)
             origin = origins.of(place.tensor)

@@ -39,7 +39,7 @@ def survey(locator: Locator, known: list[Any], frame: FrameType | None) -> list[
     running = {id(call.module) for call in locator.calls} | {id(module) for module in near if module is locator.root}
     for place in locator.places:
         if id(place.root) in running:
-            add(place.tensor, "", place)
+            add(place.tensor, "", locator.by_id.get(id(place.tensor), place))
     for loss in near:
         if not is_loss(loss):
             continue

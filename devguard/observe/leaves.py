@@ -40,10 +40,13 @@ class Leaves:
 
     def moved(self, entry: Entry) -> None:
         """A tensor was moved: was it a leaf with a gradient, and is the result another tensor on another device?"""
-        leaf, copy = entry.owner, entry.result
-        if leaf is copy or not isinstance(copy, _Tensor) or not isinstance(leaf, _Tensor):
+        moved, copy = entry.owner, entry.result
+        if moved is copy or not isinstance(copy, _Tensor) or not isinstance(moved, _Tensor):
             return
-        if not (leaf.requires_grad and leaf.is_leaf and copy.requires_grad) or leaf.get_device() == copy.get_device():
+        if not (moved.requires_grad and copy.requires_grad) or moved.get_device() == copy.get_device():
+            return
+        leaf = _leaf_of(moved)
+        if leaf is None:
             return
         site = entry.site
         if site is None:
@@ -73,3 +76,13 @@ class Leaves:
                 fact = self.facts.moves.get(origin.site) if origin is not None and origin.site is not None else None
                 if fact is not None:
                     fact.refused = raw_site(frame)
+
+
+def _leaf_of(tensor: Any) -> Any:
+    """A leaf itself, or the leaf that a tensor is a cast of: ``nn.Parameter(w).double()``."""
+    if tensor.is_leaf:
+        return tensor
+    node = tensor.grad_fn
+    if node is None or node.name() != "ToCopyBackward0":
+        return None
+    return getattr(node.next_functions[0][0], "variable", None)

@@ -15,7 +15,7 @@ from devguard.observe.frames import RawSite, raw_site
 from devguard.observe.namespaces import search
 from devguard.observe.optimizers_facts import OptimizerFacts, StateFact, StateStory
 from devguard.observe.optimizers_known import Known
-from devguard.observe.origins import Origin, storage_key
+from devguard.observe.origins import Origin, stations, storage_key
 from devguard.observe.recorder import Recorder
 
 _Tensor = torch.Tensor
@@ -102,8 +102,9 @@ class StateCheck:
         key = storage_key(value)
         if key in known.loaded:
             return "loaded", known.loaded_at, moved
-        if origin is not None and origin.op.startswith("aten._to_copy") and origin.site not in known.sites:
-            return "moved state", origin.site, moved
+        taken = next((s for s in stations(origin) if s.parent is not None and s.parent.device != s.device), None)
+        if taken is not None and taken.op.startswith("aten._to_copy") and taken.site not in known.sites:
+            return "moved state", taken.site, moved
         if key in known.eager and known.made is not None:
             if origin is None or origin.site == known.made or _in_constructor(origin):
                 return "eager", known.made, moved

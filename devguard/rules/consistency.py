@@ -46,9 +46,12 @@ def _of_mismatch(mismatch: Mismatch) -> Iterator[Finding]:
         yield _unexplained(mismatch)
         return
     shown: set[object] = set()
+    lines: set[object] = set()
     for odd in _one_per_holder(verdict.odd):
         shown.add(_group(odd))
-        yield _finding(odd, verdict, mismatch)
+        found = _finding(odd, verdict, mismatch)
+        lines.add((found.rule, found.cause))
+        yield found
     if verdict.expected == HOST:
         return
     for other in mismatch.others:
@@ -56,7 +59,10 @@ def _of_mismatch(mismatch: Mismatch) -> Iterator[Finding]:
         if group in shown or not _would_fail(other, verdict, mismatch):
             continue
         shown.add(group)
-        yield _finding(other, verdict, mismatch, certain=False)
+        found = _finding(other, verdict, mismatch, certain=False)
+        if other.kind in ("parameter", "buffer") and (found.rule, found.cause) in lines:
+            continue  # the rest of a model that one line has left on the wrong device
+        yield found
 
 
 def _group(operand: OperandFact) -> object:

@@ -114,6 +114,8 @@ def _purpose(operand: OperandFact, others: set[str], mismatch: Mismatch) -> floa
             }:  # a fallback: `.to(device)` that found no accelerator moved nothing
                 return 1.5
             taken_away = moves[-1].step > 0 and any(move.target in others for move in moves[:-1])
+            if host and set(moves[-1].source) & others:  # taken to the host, and run with what stayed
+                taken_away = taken_away or any(module is operand.outermost for module in mismatch.stack)
             return 0.5 if taken_away else 8
         return 1.5 if host else 6
     if operand.kind == "hidden":

@@ -72,6 +72,8 @@ def _of_registered(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> Si
     if newest is not None and newest.built is not None:
         return line_of(newest.built, mismatch)
     origin = earliest_copy(odd.origin) if odd.device == HOST else odd.origin
+    if holder.moves and odd.origin is not None and op_name(odd.origin.op) == "clone":
+        origin = odd.origin  # it has come into a module that was moved already: from here
     if origin is not None and origin.site is not None:
         return line_of(origin.site, mismatch)
     return line_of(outermost.built, mismatch)

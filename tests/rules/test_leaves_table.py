@@ -12,6 +12,25 @@ RULES = ("DG106", "DG107", "DG112")
 
 LEAVES = (
     Program(
+        "a parameter cast before it is moved",
+        """
+        class Gate(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gate = nn.Parameter(torch.zeros(4, dtype=torch.double)).float().to(device)
+                self.fc = nn.Linear(4, 2)
+
+            def forward(self, x):
+                return self.fc(x * self.gate)
+
+        model = Gate().to(device)
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        """,
+        "DG112",
+        "self.gate = nn.Parameter(torch.zeros(4, dtype=torch.double)).float().to(device)",
+        "gate",
+    ),
+    Program(
         "leaves given to a function that reads their gradients",
         """
         def sgd(params, lr):

@@ -288,4 +288,61 @@ CASES = (
         tensor="features[0]",
         devices=2,
     ),
+    Case(
+        "copy of a model that was taken to the host and goes on",
+        """
+        import copy
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = nn.Linear(3, 1)
+            def forward(self, x):
+                return self.lin(x)
+        model = Net().cuda()
+        x = torch.ones(2, 3, device="cuda")
+        model(x)
+        model = copy.deepcopy(model).cpu()  # cause
+        model(x)
+        """,
+        rules="DG101",
+        tensor="lin.weight",
+    ),
+    Case(
+        "metric in a list of a module, called by a method",
+        """
+        class Counter(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("total", torch.zeros(1))
+            def forward(self, x):
+                self.total += x.sum()
+        class Lit(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Linear(3, 1)
+                self.metrics = [Counter()]  # cause
+            def training_step(self, x):
+                for metric in self.metrics:
+                    metric(self.net(x).detach())
+        Lit().cuda().training_step(torch.ones(2, 3, device="cuda"))
+        """,
+        rules="DG104",
+        tensor="metrics[0].total",
+    ),
+    Case(
+        "copied parameters that a call puts in the place of moved ones",
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = nn.Linear(3, 1)
+            def forward(self, x):
+                return self.lin(x)
+        model = Net()
+        fast = {name: p.detach().clone() for name, p in model.named_parameters()}  # cause
+        model.cuda()
+        torch.func.functional_call(model, fast, (torch.ones(2, 3, device="cuda"),))
+        """,
+        rules="DG101|DG102",
+    ),
 )
