@@ -104,6 +104,10 @@ def name_and_base(tensor: Any, frame: FrameType | None, origin: Origin | None = 
     path = _path(tensor, spaces)
     if path and not path.endswith("]"):
         return path, tensor
+    if path.count("[") > 1 and _by_place(path):  # `data[0][0]`: a variable says more
+        plain = [name for space in spaces for name, value in space if value is tensor]
+        if plain:
+            return plain[0], tensor
     if not path or _by_place(path):
         given = source.assigned_name(origin.site) if origin is not None else ""
         if given:

@@ -136,6 +136,8 @@ def _of_value(odd: OperandFact, mismatch: Mismatch) -> Site | None:
         return None
     if odd.device != HOST:
         return _of_accelerator_value(odd, origin, mismatch)
+    if odd.name.endswith("]") and any(origin.site is not None and origin.site[0] is raw[0] for raw in mismatch.through):
+        return line_of(origin.site, mismatch)  # an earlier call of the running function has put it there
     first = earliest_copy(origin, odd.copy_of) or origin
     return line_of((earliest_factory(first, odd.fed_by) or first).site, mismatch)
 

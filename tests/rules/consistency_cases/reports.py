@@ -345,4 +345,32 @@ CASES = (
         """,
         rules="DG101|DG102",
     ),
+    Case(
+        "grid that a function keeps by its shape alone",
+        """
+        grids = {}
+        def warp(flow):
+            key = tuple(flow.shape)
+            if key not in grids:
+                line = torch.linspace(-1, 1, flow.size(-1))
+                grids[key] = torch.stack([line, line]).to(flow.device)  # cause
+            return grids[key] + flow
+        warp(torch.ones(2, 3))
+        warp(torch.ones(2, 3, device="cuda"))
+        """,
+        rules="DG108",
+    ),
+    Case(
+        "pairs of a list that a loop takes apart",
+        """
+        def train(model, pairs):
+            for x, y in pairs:
+                F.cross_entropy(model(x), y.cuda()).backward()
+        model = nn.Linear(3, 2).cuda()
+        pairs = [(torch.ones(2, 3), torch.tensor([0, 1]))]  # cause
+        train(model, pairs)
+        """,
+        rules="DG101",
+        tensor="x",
+    ),
 )
