@@ -79,7 +79,8 @@ class StateCheck:
     ) -> None:
         fact = wrong.get(key)
         if fact is None:
-            story, cause, moved = self._history(known, value, param)
+            made_now = self._made_now(optimizer, value, frame)
+            story, cause, moved = self._history(known, value, param, made_now)
             name = known.called(optimizer, frame or sys._getframe(1))
             fact = wrong[key] = StateFact(
                 optimizer=name,
@@ -94,7 +95,9 @@ class StateCheck:
             )
         fact.count += 1
 
-    def _history(self, known: Known, value: Any, param: Any) -> tuple[StateStory, RawSite | None, RawSite | None]:
+    def _history(
+        self, known: Known, value: Any, param: Any, made_now: bool
+    ) -> tuple[StateStory, RawSite | None, RawSite | None]:
         """How a state tensor came to be elsewhere than its parameter: (story, the line to change, where the parameter moved)."""
         origins = self.recorder.origins
         origin, home = origins.of(value), origins.of(param)
@@ -109,9 +112,20 @@ class StateCheck:
             if origin is None or origin.site == known.made or _in_constructor(origin):
                 return "eager", known.made, moved
             return "made", origin.site, moved  # somebody has put it into the state: `optimizer.state[p] = saved`
-        if moved is not None:
+        if moved is not None and not made_now:
             return "moved parameters", moved, moved
         return "made", origin.site if origin is not None else known.made, None
+
+    def _made_now(self, optimizer: Any, value: Any, frame: FrameType | None) -> bool:
+        """Was a tensor made in this step, by a method of the optimizer that runs now?"""
+        origin = self.recorder.origins.of(value)
+        if origin is None or origin.site is None or origin.step != self.recorder.steps.now:
+            return False
+        while frame is not None:
+            if origin.site[0] is frame.f_code and frame.f_locals.get("self") is optimizer:
+                return True
+            frame = frame.f_back
+        return False
 
     # -- tensors that an optimizer, or something around one, keeps elsewhere than in its state --------------------------
 

@@ -268,6 +268,29 @@ STATE = (
         "optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))",
     ),
     Program(
+        "moments made in the step without a device",
+        """
+        class Momentum(torch.optim.Optimizer):
+            def __init__(self, params):
+                super().__init__(params, {"lr": 0.1})
+
+            @torch.no_grad()
+            def step(self):
+                for p in self.param_groups[0]["params"]:
+                    state = self.state[p]
+                    if not state:
+                        state["m"] = torch.zeros(p.shape)
+                    state["m"].add_(p.grad)
+
+        model = Net().to(device)
+        optimizer = Momentum(model.parameters())
+        model(torch.randn(3, 4, device=device)).sum().backward()
+        optimizer.step()
+        """,
+        "DG106",
+        'state["m"] = torch.zeros(p.shape)',
+    ),
+    Program(
         "state put back by hand",
         """
         model = Net().to(device)
