@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from devguard.autostart import switched_off
+from devguard.knowledge.device_errors import is_device_error
 from devguard.observe.compiled import Compiled
 from devguard.observe.consistency import Consistency
 from devguard.observe.construction import Construction
@@ -29,6 +30,7 @@ from devguard.observe.optimizers import Optimizers
 from devguard.observe.process import Process
 from devguard.observe.recorder import Observer, Recorder
 from devguard.observe.sampling import Sampling
+from devguard.observe.site import Site
 from devguard.observe.syncs import Syncs
 from devguard.observe.threads import Threads
 from devguard.options import Options
@@ -224,7 +226,7 @@ class Watch:
                 if ended_by is not None:
                     recorder.shielded(observer.name, ended_by)(error)
             self._final = None
-            note = _note_for(self.report)
+            note = _note_for(self.report, error)
             if note:
                 add_note(error, note)
         except Exception as problem:
@@ -286,11 +288,13 @@ def add_note(error: BaseException, note: str) -> None:
         error.__notes__ = notes  # type: ignore[attr-defined]
 
 
-def _note_for(report: Report) -> str:
-    """The finding to show under an exception: the first error that is about the crash, in two or three lines."""
-    for found in report.findings:
-        if found.level != "error":
-            continue
+def _note_for(report: Report, error: BaseException) -> str:
+    """The finding to show under an exception, in two or three lines: an error-level one at a line of its traceback; without such a
+    one the first, but only where the message says that devices are the reason."""
+    errors = [found for found in report.findings if found.level == "error"]
+    lines_of = {(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)}
+    about = [found for found in errors if any(_at(site, lines_of) for site in (found.where, found.called_from))]
+    for found in about or (errors if is_device_error(str(error)) else ()):
         lines = [f"devguard: {found.rule} {found.name}: {found.message}"]
         if found.cause is not None:
             lines.append(
@@ -300,6 +304,10 @@ def _note_for(report: Report) -> str:
             lines.append(f"  fix: {found.fix.text}")
         return "\n".join(lines)
     return ""
+
+
+def _at(site: Site | None, lines: set[tuple[str, int]]) -> bool:
+    return site is not None and any((site.file, line) in lines for line in range(site.line, site.end_line + 1))
 
 
 def _describe_machine(recorder: Recorder) -> None:

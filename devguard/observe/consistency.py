@@ -235,7 +235,7 @@ class Consistency:
             locator = locator or Locator(self.recorder, self.moves, None)
             operand = locator.operand("", tensor)
             if operand.kind in ("attribute", "hidden"):
-                self.facts.strays[key] = Stray(operand, move, move.tick, move.target, key)
+                self.facts.strays[key] = Stray(operand, move, key)
                 self._strays[key] = (weakref.ref(held.holder), held.attribute)
 
 

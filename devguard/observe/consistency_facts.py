@@ -41,7 +41,6 @@ class ModuleFact:
     devices: dict[str, int] = field(default_factory=dict)
     tree_devices: dict[str, int] = field(default_factory=dict)
     built: RawSite | None = None
-    built_tick: int = 0
     moves: tuple[Move, ...] = ()
     inner_moves: tuple[Move, ...] = ()  # moves of modules inside it that were not moves of it
     hooked: bool = False  # something moves its inputs for it: a pre-hook, accelerate
@@ -67,7 +66,6 @@ class OperandFact:
     outermost: ModuleFact | None = None  # the outermost module around the holder
     newest: ModuleFact | None = None  # the outermost module around the holder that no move of `outermost` has covered
     attribute: str = ""  # the holder's attribute that leads to it: `anchors` for `anchors[0]`
-    alias_of: str = ""  # path of the registered tensor whose data it once was
     left_behind: Move | None = None  # the move that passed it by
     registered: RawSite | None = None  # where a parameter came into its module after the module was moved
     input_of: ModuleFact | None = None  # the innermost module that got it as an argument
@@ -103,8 +101,6 @@ class Stray:
 
     operand: OperandFact
     move: Move
-    tick: int
-    devices_after: str
     key: int
 
 

@@ -243,7 +243,6 @@ class Locator:
             devices=devices_of([slot.tensor for slot in own_slots(module)]),
             tree_devices=devices_of([slot.tensor for slot in slots(module)]),
             built=made.site if made is not None else None,
-            built_tick=made.tick if made is not None else 0,
             moves=tuple(self.moves.of(module)),
             inner_moves=tuple(self._inner_moves(module)),
             hooked=bool(own.get("_forward_pre_hooks")) or "_hf_hook" in own,
@@ -337,7 +336,6 @@ class Locator:
             if place.kind == "parameter" and all(move.tick < tick for move in self.moves.of(place.holder)):
                 fact.registered = site
             fact.left_behind = self.moves.left.get(key)
-            fact.alias_of = self.moves.aliases.get(key, "") if place.kind == "attribute" else ""
 
 
 def is_loss(module: Any) -> bool:

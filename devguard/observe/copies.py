@@ -236,11 +236,12 @@ class Copies:
             if len(self.facts.copies) >= _PLACES:
                 recorder.facts.not_seen(f"copies at more than {_PLACES} places", None, recorder.steps.now)
                 return
-            fact = self.facts.copies[key] = self._fact(copy, origin, pinned, blocking, mask)
+            fact = self.facts.copies[key] = self._fact(copy, origin, pinned, blocking)
         step = recorder.steps.now
         fact.tally.hit(step, recorder.facts.warmup, bytes_of(copy.data))
         ops = recorder.facts.ops
-        if ops - fact.last_op > _BURST:
+        fresh = copy.purpose == SET_UP and copy.direction == "h2d" and _made_here(origin)
+        if ops - fact.last_op > _BURST and not (fresh and fact.bursts):
             fact.bursts += 1
         fact.last_op = ops
         if scopes.active() and scopes.level_of(direction, copy.implicit) == "log":
@@ -249,7 +250,7 @@ class Copies:
             self._history(copy, fact, key, origin, step)
         self._in_flight(copy, fact, host)
 
-    def _fact(self, copy: _Copy, origin: Origin | None, pinned: bool, blocking: bool, mask: bool) -> CopyFact:
+    def _fact(self, copy: _Copy, origin: Origin | None, pinned: bool, blocking: bool) -> CopyFact:
         op = copy.op
         path, kind = self.recorder.module_path()
         seen = copy.data is not copy.target
@@ -286,7 +287,6 @@ class Copies:
             module_type=kind,
             stack=project_stack(op.frame),
             tally=Tally(),
-            host_mask=mask,
         )
 
     def _history(self, copy: _Copy, fact: CopyFact, key: Any, origin: Origin | None, step: int) -> None:
@@ -331,6 +331,11 @@ class Copies:
             self.inflight.launched(host, device, fact)
         elif copy.non_blocking:
             self.inflight.sent(host, device, fact)
+
+
+def _made_here(origin: Origin | None) -> bool:
+    """Was the data made on its device, and never moved there? A module full of such data is a new one."""
+    return origin is not None and origin.parent is None
 
 
 def _nothing(entry: Entry) -> None:

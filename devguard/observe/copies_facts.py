@@ -66,7 +66,6 @@ class CopyFact:
     stack: tuple[tuple[CodeType, int], ...]
     tally: Tally
     argument: str = ""  # the op's own name for what it copied unasked: `indices`, `values`
-    host_mask: bool = False  # a boolean mask on the host: copied without blocking
     logged: bool = False  # a guard(...="log") scope wants to hear of it
     fresh: int = 0  # copies of what was made in the same step by the same function
     bursts: int = 0  # runs of copies with nothing else between them: a dict of tensors moved in one go is one

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
 
 from devguard.observe.dynamo import keep_dynamo_out
-from devguard.observe.frames import RawSite, raw_site, user_frame
+from devguard.observe.frames import Located, RawSite, raw_site, user_frame
 from devguard.observe.origins import Origin, bounded, storage_key
 from devguard.observe.plan import Handler, Plan
 from devguard.observe.recorder import Recorder
@@ -24,10 +24,10 @@ _Tensor = torch.Tensor
 _OpOverload = torch._ops.OpOverload
 
 
-class Op:
+class Op(Located):
     """One op that somebody wants to look at. `result` is set when it has run, `error` when it has raised."""
 
-    __slots__ = ("_site", "args", "error", "frame", "func", "kwargs", "mixed", "plan", "result")
+    __slots__ = ("args", "error", "func", "kwargs", "mixed", "plan", "result")
 
     def __init__(
         self, func: Any, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType | None
@@ -36,18 +36,10 @@ class Op:
         self.plan = plan
         self.args = args
         self.kwargs = kwargs
-        self.frame: FrameType | None = frame
+        super().__init__(frame)
         self.mixed = False
         self.result: Any = None
         self.error: BaseException | None = None
-        self._site: RawSite | bool | None = False
-
-    @property
-    def site(self) -> RawSite | None:
-        """The raw site of the user's frame."""
-        if self._site is False:
-            self._site = raw_site(self.frame)
-        return self._site  # type: ignore[return-value]
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument, however it was passed."""

@@ -14,17 +14,17 @@ from typing import Any
 import torch
 
 from devguard.observe.dispatch import Handlers
-from devguard.observe.frames import RawSite, raw_site
+from devguard.observe.frames import Located
 from devguard.observe.patching import Patches
 from devguard.observe.recorder import Recorder
 
 
-class Entry:
+class Entry(Located):
     """One call of an entry point. `owner` is the object of a method; `result`, `error` are set when the call has ended.
 
     `outer` is the entry that this one runs inside (``__repr__`` inside ``__format__``), None for the user's own call."""
 
-    __slots__ = ("_site", "args", "error", "frame", "kwargs", "name", "notes", "outer", "owner", "result")
+    __slots__ = ("args", "error", "kwargs", "name", "notes", "outer", "owner", "result")
 
     def __init__(
         self,
@@ -39,19 +39,11 @@ class Entry:
         self.owner = owner
         self.args = args
         self.kwargs = kwargs
-        self.frame: FrameType | None = frame
+        super().__init__(frame)
         self.outer = outer
         self.result: Any = None
         self.error: BaseException | None = None
         self.notes: dict[str, Any] = {}
-        self._site: RawSite | bool | None = False
-
-    @property
-    def site(self) -> RawSite | None:
-        """The raw site of the user's frame."""
-        if self._site is False:
-            self._site = raw_site(self.frame)
-        return self._site  # type: ignore[return-value]
 
 
 def _targets() -> dict[str, list[tuple[Any, str]]]:

@@ -128,3 +128,20 @@ def raw_site(frame: FrameType | None) -> RawSite | None:
             return (code, _place(frame, starts), owner.f_code, _place(owner, _know(owner.f_code)[1]))
         frame = frame.f_back
     return None
+
+
+class Located:
+    """Something that happens under a frame; its raw site is worked out when it is first asked for."""
+
+    __slots__ = ("_site", "frame")
+
+    def __init__(self, frame: FrameType | None) -> None:
+        self.frame = frame
+        self._site: RawSite | bool | None = False
+
+    @property
+    def site(self) -> RawSite | None:
+        """The raw site of the user's frame."""
+        if self._site is False:
+            self._site = raw_site(self.frame)
+        return self._site  # type: ignore[return-value]

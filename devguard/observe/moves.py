@@ -39,7 +39,6 @@ class Moves:
         self.table: dict[int, tuple[_Weak[Any], list[Move]]] = {}
         self.roots: dict[int, _Weak[Any]] = {}  # the modules that were moved themselves
         self.left: dict[int, Move] = {}  # storage key -> the move that passed it by
-        self.aliases: dict[int, str] = {}  # storage key before a move -> path of the registered tensor that had it
         self.scans: dict[int, int] = {}
         self.ties: list[tuple[BrokenTie, _Weak[Any], str, _Weak[Any], str]] = []
         self.listeners: list[Callable[[Any, Move, list[Held]], None]] = []
@@ -82,7 +81,6 @@ class Moves:
         held = slots(module)
         notes["slots"] = held
         notes["devices"] = devices_of([slot.tensor for slot in held])
-        notes["keys"] = {storage_key(slot.tensor): slot.path for slot in held}
         notes["ties"] = tied_slots(module)
 
     def after(self, module: Any, name: str, args: Any, kwargs: Any, notes: dict[str, Any], frame: FrameType) -> None:
@@ -101,7 +99,6 @@ class Moves:
         for _, inner in registered(module):
             self._add(inner, move)
         if devices != notes.get("devices"):
-            self._aliases(notes.get("keys", {}), held)
             self._ties(module, notes.get("ties", []), move, frame)
         scans = self.scans.get(id(module), 0)
         if scans < _SCANS and not target.startswith("meta"):
@@ -125,14 +122,6 @@ class Moves:
         self.roots = {key: reference for key, reference in self.roots.items() if reference() is not None}
         self.scans = {key: count for key, count in self.scans.items() if key in self.roots}
         self._limit = max(_MODULES, 2 * len(self.table))
-
-    def _aliases(self, keys: dict[int | None, str], held: list[Slot]) -> None:
-        now = {storage_key(slot.tensor) for slot in held}
-        for key, path in keys.items():
-            if key is not None and key not in now:
-                if len(self.aliases) >= _LEFT:
-                    self.aliases.clear()
-                self.aliases[key] = path
 
     def _left_behind(self, module: Any, move: Move) -> None:
         found = unregistered(module)

@@ -19,7 +19,7 @@ _SCALAR = {
     "item": "{x} is read by .{called}()",
     "cast": "{x} is turned into a Python number by {called}()",
     "branch": "Python asks for the truth of {x}",
-    "builtin": "Python's {called}() reads the elements of {x} one by one",
+    "builtin": "Python's {called}() works on the host and reads {x} one value at a time",
     "range": "{x} is used as the bound of a loop",
     "index": "{x} is used as an index, which Python must know as a number",
     "size": "{x} is passed to {called}(), which needs it as a Python number",
