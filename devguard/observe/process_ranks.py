@@ -85,6 +85,7 @@ class RankDevices:
         ranks = self._ranks()
         index = _index(entry.kwargs.get("device", entry.args[0] if entry.args else None))
         if ranks is not None and index is not None:
+            self._strays(ranks)  # now: what is thrown away gives its address, and with it its entry, to later tensors
             self._add("set_device", ranks, index, entry.site, failed=entry.error is not None)
 
     def loaded(self, entry: Entry) -> None:
@@ -153,8 +154,12 @@ class RankDevices:
 
     def collect(self) -> None:
         """Before a report: a tensor that came to be on another accelerator than the rank's own, wherever it was made."""
-        ranks = self.facts.ranks
-        if ranks is None or ranks.local == 0 or any(use.event == "stray" for use in self.facts.uses.values()):
+        if self.facts.ranks is not None:
+            self._strays(self.facts.ranks)
+
+    def _strays(self, ranks: Ranks) -> None:
+        """Note the tensors on the default accelerator of a rank that has another one."""
+        if ranks.local == 0 or any(use.event == "stray" for use in self.facts.uses.values()):
             return
         sites = {o.site for o in list(self.recorder.origins.table.values()) if o.device == 0 and o.site is not None}
         for site in list(sites)[:_STRAYS]:

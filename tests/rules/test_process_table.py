@@ -222,6 +222,20 @@ RANKS = (
         environment=SECOND,
     ),
     Program(
+        "a tensor on the default device whose memory others have used since",
+        """
+        torch.zeros(1).cuda()
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        kept = [torch.zeros(1, device="cuda") for _ in range(500)]
+        model = Net().cuda()
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        """,
+        "DG109",
+        "torch.zeros(1).cuda()",
+        devices=2,
+        environment=SECOND,
+    ),
+    Program(
         "a result gathered on the first device on purpose",
         """
         local_rank = int(os.environ["LOCAL_RANK"])
