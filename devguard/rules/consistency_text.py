@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from devguard.observe.consistency_facts import Mismatch, ModuleFact, OperandFact
 from devguard.rules.consistency_blame import HOST, Verdict, op_name
+from devguard.rules.describe import moving
 from devguard.rules.finding import Fix
 
 
@@ -86,8 +87,7 @@ def fix_for(
         module = odd.newest or odd.outermost
         path = (module.path or module.variable) if module is not None else ""
         return Fix(f"move {path or 'the model'} to {verdict.expected!r} once it is complete")
+    moved = moving(name, f"to({verdict.expected!r})")
     if odd.device == HOST and odd.origin is not None and odd.origin.parent is None:
-        return Fix(
-            f"make {name} where it is used, with device={verdict.expected!r}, or move it: {name}.to({verdict.expected!r})"
-        )
-    return Fix(f"{name} = {name}.to({verdict.expected!r})")
+        return Fix(f"make {name} where it is used, with device={verdict.expected!r}, or move it: {moved}")
+    return Fix(moved)

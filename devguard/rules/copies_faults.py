@@ -8,7 +8,7 @@ from devguard.observe.symbolize import users_line
 from devguard.observe.tally import Tally
 from devguard.rules.copies_findings import numbers
 from devguard.rules.copies_text import line_of, named
-from devguard.rules.describe import history, place, tensor_ref
+from devguard.rules.describe import history, moving, place, tensor_ref
 from devguard.rules.engine import finding
 from devguard.rules.finding import Finding, Fix
 
@@ -86,7 +86,8 @@ def discarded_finding(fact: DiscardFact, facts: Facts) -> Finding:
     if fact.how == "loop variable":
         text = f"build a new collection: [{name}.to(device) for {name} in ...], or assign to its key or index"
     else:
-        text = f"assign the result: {name} = {name}.{fact.method}({'device' if fact.method == 'to' else ''})"
+        moved = moving(name, f"{fact.method}({'device' if fact.method == 'to' else ''})")
+        text = f"assign the result: {moved}" if " = " in moved else f"keep the result ({moved}), or drop the call"
     harmless = not fact.moved or fact.temporary
     return finding(
         "DG305",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from types import CodeType
 from typing import Any
 
@@ -46,3 +47,14 @@ def place(site: RawSite | None) -> dict[str, Any]:
 def project_code(site: RawSite) -> CodeType:
     """The function of the user's own project that a site lies in (the library's, where there is none)."""
     return site[2] if len(site) == 4 else site[0]
+
+
+def moving(name: str, call: str) -> str:
+    """The code that moves a tensor: ``x = x.cuda()`` for what can be assigned to, ``(a * b).cuda()`` for a calculated one."""
+    try:
+        node = ast.parse(name, mode="eval").body
+    except (SyntaxError, ValueError):
+        return f"{name}.{call}"
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        return f"{name} = {name}.{call}"
+    return f"{name}.{call}" if isinstance(node, ast.Call) else f"({name}).{call}"
