@@ -168,6 +168,9 @@ class Consistency:
             if len(facts.mismatches) >= _MISMATCHES:
                 return
             known = facts.mismatches[key] = self._examine(site, op, operands, text, frame)
+            optimizers: Any = recorder.observers.get("optimizers")
+            if optimizers is not None:
+                optimizers.program_failed(frame)
         known.tally.hit(recorder.steps.now, recorder.facts.warmup)
         self._last = known
 

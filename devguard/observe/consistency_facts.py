@@ -70,6 +70,7 @@ class OperandFact:
     registered: RawSite | None = None  # where a parameter came into its module after the module was moved
     input_of: ModuleFact | None = None  # the innermost module that got it as an argument
     through_helper: bool = False  # the holder reaches it through an object that is neither a container nor a module
+    meets: str = ""  # what the program would have given it to next, beside the result of the call that failed
     assigned: Site | None = None  # where the name of the value is last assigned, for what came to be unseen
 
 

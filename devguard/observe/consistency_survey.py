@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from devguard.observe.consistency_ahead import given_next
 from devguard.observe.consistency_facts import OperandFact
-from devguard.observe.consistency_locate import Locator, Place, is_loss, modules_in_frames
+from devguard.observe.consistency_locate import Locator, Place, is_loss, modules_in_frames, places_in
 from devguard.observe.namespaces import children, is_value
 from devguard.observe.origins import storage_key
-from devguard.observe.scan import own_slots
 
 _MOST = 40
 _NODES = 400
@@ -20,8 +20,8 @@ _Tensor = torch.Tensor
 
 
 def survey(locator: Locator, known: list[Any], frame: FrameType | None) -> list[OperandFact]:
-    """The inputs of the running modules and all that the modules hold on several devices, and the losses' weights in the user's
-    variables, without the operands that are `known`."""
+    """The inputs of the running modules and all that the modules hold on several devices, what the losses in the user's variables
+    hold, and what they are given next, without the operands that are `known`."""
     seen = {id(tensor) for tensor in known} | {storage_key(t) for t in known if isinstance(t, _Tensor)}
     found: list[OperandFact] = []
 
@@ -43,11 +43,15 @@ def survey(locator: Locator, known: list[Any], frame: FrameType | None) -> list[
     for loss in near:
         if not is_loss(loss):
             continue
-        for slot in own_slots(loss):
-            place = Place(
-                "parameter" if slot.is_parameter else "buffer", slot.path, slot.tensor, loss, "", loss, slot.name, False
-            )
-            add(slot.tensor, slot.name, place)
+        for place in places_in(loss):
+            add(place.tensor, place.attribute, place)
+    for coming in given_next(locator, frame):
+        before = len(found)
+        add(coming.tensor, coming.argument, coming.place)
+        if len(found) > before:
+            found[-1].meets = coming.what
+            if coming.place is None:
+                found[-1].input_of = locator.module_fact(coming.module) if coming.module is not None else None
     return found
 
 

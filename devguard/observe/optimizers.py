@@ -39,6 +39,7 @@ class Optimizers:
         self.open: list[weakref.ref[Any]] = []  # optimizers whose step has begun and not ended
         self.refused: list[Callable[[Any, FrameType], None]] = []  # told of parameters that an optimizer did not take
         self.patches = Patches()
+        self.early: list[Known] = []  # optimizers whose state was looked at because something else had failed
         self._hooks: list[Any] = []
         self.state = StateCheck(recorder, self.facts)
         self.holders = Holders(recorder, self.facts, self.known)
@@ -70,6 +71,8 @@ class Optimizers:
 
     def collect(self) -> None:
         """Before a report: look once more at what the last steps left behind."""
+        for known in self.early:  # told before a step could tell: is it still so?
+            self.state.look_again(known)
         for optimizer in self.running():
             self.state.check(self.known[id(optimizer)], optimizer, None)
         self.holders.collect()
@@ -179,6 +182,18 @@ class Optimizers:
         if (explained or self.state.check_holder(op, self.known)) and op.site is not None:
             self.facts.blamed.add(op.site)
 
+    def program_failed(self, frame: FrameType | None) -> None:
+        """Something else was refused because of devices: what would the next step of each optimizer have met?"""
+        for known in list(self.known.values()):
+            optimizer = known.ref()
+            # One that has stepped with this state, and one with a step of its own, may move the state when it needs it.
+            if optimizer is None or known.signature == signature_of(optimizer) or not _steps_as_torch(optimizer):
+                continue
+            if not known.stepped:
+                known.eager = state_keys(optimizer) - known.loaded
+            if self.state.check(known, optimizer, frame):
+                self.early.append(known)
+
     def state_name(self, tensor: Any) -> str:
         """What a tensor of optimizer state is called (``optimizer.state[...]['step']``); empty where it is none."""
         for known in self.known.values():
@@ -189,6 +204,11 @@ class Optimizers:
                         if value is tensor:
                             return f"{known.called(optimizer, sys._getframe(1))}.state[...][{key!r}]"
         return ""
+
+
+def _steps_as_torch(optimizer: Any) -> bool:
+    """Is its step one of PyTorch's? Another may move the state when it needs it."""
+    return str(getattr(type(optimizer).step, "__module__", "")).startswith("torch.optim.")
 
 
 def _on_stack(owner: Any, frame: FrameType | None) -> bool:

@@ -66,6 +66,17 @@ class StateCheck:
             if not state[key].certain:
                 del state[key]
 
+    def look_again(self, known: Known) -> None:
+        """Forget what was said of an optimizer that is gone, or whose state has been moved to its parameters since."""
+        optimizer = known.ref()
+        said = {key: fact for key, fact in self.facts.state.items() if key[0] == id(known)}
+        if optimizer is None or not said:
+            return
+        for key in said:
+            del self.facts.state[key]
+        if self.check(known, optimizer, None):
+            self.facts.state.update(said)
+
     def _add(
         self,
         wrong: dict[str, StateFact],

@@ -59,7 +59,7 @@ def text_of(node: ast.AST | None) -> str:
         return ""
 
 
-def _spine(node: ast.expr) -> list[ast.expr]:
+def spine(node: ast.expr) -> list[ast.expr]:
     """A value and what it is made from by methods, attributes and indices: ``a.b(c)[d]``, ``a.b(c)``, ``a``."""
     found = [node]
     while True:
@@ -94,7 +94,7 @@ def assigned_name(raw: RawSite | None) -> str:
     for target, value in pairs:
         if not isinstance(target, (ast.Name, ast.Attribute)):
             continue
-        if len(pairs) == 1 if node is None else any(_same_place(node, part) for part in _spine(value)):
+        if len(pairs) == 1 if node is None else any(_same_place(node, part) for part in spine(value)):
             return text_of(target)
     return ""
 
@@ -140,13 +140,13 @@ def operand_at(frame: FrameType | None, tensor: Any, variables: dict[str, Any]) 
     node = None if frame is None else node_at(frame.f_code, frame.f_lasti)
     best, text, found = 0, "", None
     for operand in _operands(node) if node is not None else ():
-        base = _spine(operand)[-1]
+        base = spine(operand)[-1]
         if isinstance(base, (ast.Constant, ast.Lambda)):
             continue
         leaf, value = _leaf(operand, tensor, variables)
         if leaf is not None:
             agrees = 2 * (value.shape == tensor.shape) + (value.dtype == tensor.dtype)
-            score, name = 5 + agrees + 4 * (leaf in _spine(operand)), text_of(leaf)
+            score, name = 5 + agrees + 4 * (leaf in spine(operand)), text_of(leaf)
         elif isinstance(base, ast.Name) and isinstance(variables.get(base.id), torch.Tensor):
             continue  # it begins with a tensor of another device
         elif look_up(operand, variables) is not _MISSING:

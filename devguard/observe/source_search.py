@@ -16,6 +16,25 @@ from devguard.observe.symbolize import module_ast, site_of_node, statement_at
 _GROWING = frozenset(
     ["append", "extend", "insert", "add", "update", "setdefault", "appendleft", "register_buffer", "register_parameter"]
 )
+_ELSEWHERE = frozenset(
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "type_as",
+        "numpy",
+        "item",
+        "tolist",
+        "device",
+        "shape",
+        "size",
+        "dim",
+        "ndim",
+        "dtype",
+        "numel",
+        "append",
+    ]
+)
 _EMPTY = (ast.Constant, ast.List, ast.Dict, ast.Tuple, ast.Set)
 
 
@@ -101,6 +120,43 @@ def attribute_site(
     return None
 
 
+@functools.lru_cache(maxsize=1024)
+def meets_others(classes: tuple[tuple[str, str], ...], attribute: str) -> bool:
+    """Do methods of these classes calculate with ``self.attribute``, as far as is seen? Not where each use of it is as an index
+    (``x[self.order]``), stores it, takes it elsewhere (``self.order.to(x.device)``) or reads it to the host."""
+    seen = False
+    for filename, qualname in classes:
+        node = class_node(filename, qualname)
+        for function in node.body if node is not None else ():
+            for use, around in _uses(function, attribute):
+                if getattr(function, "name", "") != "__init__" and not _is_harmless(use, around):
+                    return True
+                seen = True
+    return not seen
+
+
+def _uses(
+    node: ast.AST, attribute: str, around: tuple[ast.AST, ...] = ()
+) -> Iterator[tuple[ast.AST, tuple[ast.AST, ...]]]:
+    if isinstance(node, ast.Attribute) and node.attr == attribute:
+        yield node, around
+    for child in ast.iter_child_nodes(node):
+        yield from _uses(child, attribute, (node, *around))
+
+
+def _is_harmless(use: ast.AST, around: tuple[ast.AST, ...]) -> bool:
+    """`around` is what stands around the use, innermost first."""
+    if isinstance(getattr(use, "ctx", None), (ast.Store, ast.Del)):
+        return True
+    outer = around[0] if around else None
+    if isinstance(outer, ast.Attribute):
+        return outer.attr in _ELSEWHERE
+    if isinstance(outer, ast.Subscript):
+        stored = isinstance(outer.ctx, ast.Store) and not isinstance(around[1], ast.AugAssign)
+        return outer.slice is use or stored
+    return isinstance(outer, ast.Tuple) and len(around) > 1 and getattr(around[1], "slice", None) is outer
+
+
 def _distance(statement: ast.stmt, line: int) -> int:
     """How many lines a statement is away from a line; 0 where it covers it."""
     return max(statement.lineno - line, line - (statement.end_lineno or statement.lineno), 0)
@@ -116,7 +172,7 @@ def _is_empty(value: ast.expr) -> bool:
     return isinstance(value, _EMPTY) and not getattr(value, "elts", getattr(value, "keys", ()))
 
 
-def _scope_node(code: CodeType) -> ast.AST | None:
+def scope_node(code: CodeType) -> ast.AST | None:
     tree = module_ast(code.co_filename)
     if tree is None or code.co_name == "<module>":
         return tree
@@ -138,7 +194,7 @@ def assignment_site(name: str, frame: FrameType | None) -> Site | None:
         if kind_of(code) == PROJECT and (
             base in code.co_varnames or base in code.co_cellvars or code.co_name == "<module>"
         ):
-            scope = _scope_node(code)
+            scope = scope_node(code)
             line = frame.f_lineno
             found = None
             for statement in _statements(scope) if scope is not None else ():

@@ -10,6 +10,7 @@ from devguard.observe.consistency_facts import ConsistencyFacts, Mismatch, Modul
 from devguard.observe.facts import Facts
 from devguard.observe.frames import PROJECT, kind_of_file
 from devguard.observe.optimizers_facts import OptimizerFacts
+from devguard.observe.source_search import meets_others
 from devguard.observe.tally import Tally
 from devguard.rules.consistency_blame import HOST, Verdict, blame, is_split, op_name
 from devguard.rules.consistency_cause import cause_of, failing_line, history_of, line_of
@@ -85,8 +86,12 @@ def _one_per_holder(odd: list[OperandFact]) -> list[OperandFact]:
 
 
 def _would_fail(other: OperandFact, verdict: Verdict, mismatch: Mismatch) -> bool:
-    if other.device == verdict.expected or other.device != HOST:
+    if other.device == verdict.expected or (other.device != HOST and not _one_accelerator(other, verdict, mismatch)):
         return False
+    if other.meets and not mismatch.ended:
+        return False  # a program that goes on may do something else
+    if other.meets and other.kind != "attribute":
+        return True
     if other.kind == "value":
         lengths = len(other.shape) == 1 and other.dtype.startswith("int") and "len" in other.name.lower()
         return bool(other.name) and not lengths and other.input_of is not None
@@ -94,7 +99,16 @@ def _would_fail(other: OperandFact, verdict: Verdict, mismatch: Mismatch) -> boo
         if _stands_aside(other, mismatch):
             return False
         return not is_split(other.outermost) and not (other.holder is not None and other.holder.hooked)
+    if other.kind == "attribute" and other.holder is not None and not other.through_helper:
+        return meets_others(other.holder.classes, other.attribute)
     return True
+
+
+def _one_accelerator(other: OperandFact, verdict: Verdict, mismatch: Mismatch) -> bool:
+    """Does everything live on the one accelerator that was expected, so that what is on another is out of place?"""
+    weight = other.kind in ("parameter", "buffer")
+    loss = other.outermost is not None and other.outermost.loss
+    return set(mismatch.homes) == {verdict.expected} and (loss or not weight)
 
 
 def _stands_aside(other: OperandFact, mismatch: Mismatch) -> bool:
@@ -117,7 +131,9 @@ def code_of(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> str:
         elsewhere = odd.input_of is not None and not any(module is odd.holder for module in mismatch.stack)
         return "DG101" if elsewhere and odd.left_behind is None else "DG103"
     if odd.kind in ("parameter", "buffer"):
-        return "DG102" if _is_split_off(odd, verdict) else _unmoved_module_code(odd, mismatch)
+        if _is_split_off(odd, verdict):
+            return "DG102"
+        return "DG101" if odd.meets else _unmoved_module_code(odd, mismatch)
     receiver = odd.input_of
     if receiver is None or (is_split(receiver) and not receiver.devices):
         return "DG108"
@@ -130,7 +146,8 @@ def _unmoved_module_code(odd: OperandFact, mismatch: Mismatch) -> str:
 
 
 def _is_loss_weight(odd: OperandFact, mismatch: Mismatch) -> bool:
-    functional = odd.argument in ("weight", "pos_weight") and op_name(mismatch.op).startswith(_LOSS_OPS)
+    loss = odd.meets.split(".")[-1] or op_name(mismatch.op)
+    functional = odd.argument in ("weight", "pos_weight") and loss.startswith(_LOSS_OPS)
     if odd.kind == "value":
         return functional
     holder, outermost = odd.holder, odd.outermost

@@ -19,7 +19,7 @@ def message_for(code: str, odd: OperandFact, verdict: Verdict, mismatch: Mismatc
     """One sentence that stands alone: what is where, and what it met."""
     name = odd.name or f"the argument {odd.argument!r}"
     there, expected = odd.device, verdict.expected
-    op = op_name(mismatch.op)
+    op = odd.meets or op_name(mismatch.op)
     if odd.kind == "generator":
         name = name if "generator" in name.lower() else f"the random generator {name}"
         return f"{name} is on {there}, but {op} fills a tensor on {expected}"
