@@ -29,6 +29,7 @@ _CERTAIN = (
     r"must have its parameters and buffers on device",  # DataParallel
     r"too many CPU scalars",
     r"cannot be accessed from Triton",
+    r"parameters on different devices",  # parameters_to_vector
     r"Placeholder storage has not been allocated on MPS device",
     r"(must|should|expected to) be (on )?(a )?(cuda|gpu|CUDA|GPU)( device| tensor)?\b",  # custom kernels
 )

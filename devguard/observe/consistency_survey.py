@@ -10,8 +10,10 @@ import torch
 from devguard.observe.consistency_ahead import given_next
 from devguard.observe.consistency_facts import OperandFact
 from devguard.observe.consistency_locate import Locator, Place, is_loss, modules_in_frames, places_in
+from devguard.observe.frames import kind_of
 from devguard.observe.namespaces import children, is_value
 from devguard.observe.origins import storage_key
+from devguard.observe.source_search import argument_meets_others
 
 _MOST = 40
 _NODES = 400
@@ -34,7 +36,8 @@ def survey(locator: Locator, known: list[Any], frame: FrameType | None) -> list[
 
     for call in locator.calls:
         for argument, tensor in _tensors([("", call.kwargs), ("", call.args)]):
-            add(tensor, argument)
+            if _is_calculated_with(call.module, argument):
+                add(tensor, argument)
     near = modules_in_frames(frame)
     running = {id(call.module) for call in locator.calls} | {id(module) for module in near if module is locator.root}
     for place in locator.places:
@@ -53,6 +56,17 @@ def survey(locator: Locator, known: list[Any], frame: FrameType | None) -> list[
             if coming.place is None:
                 found[-1].input_of = locator.module_fact(coming.module) if coming.module is not None else None
     return found
+
+
+def _is_calculated_with(module: Any, argument: str) -> bool:
+    """Does the module's forward do more with an argument (``[1]``, ``['mask']``) than to index with it, or to take it elsewhere?"""
+    code = getattr(type(module).forward, "__code__", None)
+    place = argument[1:-1]
+    if code is None or not kind_of(code) or "]" in place:
+        return True
+    at = int(place) + 1 if place.isdigit() else -1
+    name = place.strip("'") if at < 0 else code.co_varnames[at] if at < code.co_argcount else ""
+    return argument_meets_others(code, name)
 
 
 def _tensors(roots: list[tuple[str, Any]]) -> list[tuple[str, Any]]:

@@ -118,7 +118,7 @@ class _Follow:
         if not any(self._holds(value) for _, value in given):
             return None
         others = [(place, value) for place, value in given if not self._mentions(value) and not self._changed(value)]
-        return Use(node, others) if others else None
+        return Use(node, others)
 
     def _mentions(self, value: ast.AST) -> bool:
         return any(

@@ -35,6 +35,7 @@ _ELSEWHERE = frozenset(
         "append",
     ]
 )
+_HOST_CALLS = frozenset(["pack_padded_sequence", "isinstance", "len", "print"])
 _EMPTY = (ast.Constant, ast.List, ast.Dict, ast.Tuple, ast.Set)
 
 
@@ -135,26 +136,45 @@ def meets_others(classes: tuple[tuple[str, str], ...], attribute: str) -> bool:
     return not seen
 
 
-def _uses(
-    node: ast.AST, attribute: str, around: tuple[ast.AST, ...] = ()
-) -> Iterator[tuple[ast.AST, tuple[ast.AST, ...]]]:
-    if isinstance(node, ast.Attribute) and node.attr == attribute:
+def _uses(node: ast.AST, name: str, around: tuple[ast.AST, ...] = ()) -> Iterator[tuple[ast.AST, tuple[ast.AST, ...]]]:
+    if (node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else "") == name:
         yield node, around
     for child in ast.iter_child_nodes(node):
-        yield from _uses(child, attribute, (node, *around))
+        yield from _uses(child, name, (node, *around))
 
 
 def _is_harmless(use: ast.AST, around: tuple[ast.AST, ...]) -> bool:
     """`around` is what stands around the use, innermost first."""
     if isinstance(getattr(use, "ctx", None), (ast.Store, ast.Del)):
         return True
+    way = (use, *around)
+    if any(isinstance(node, ast.Subscript) and node.slice is way[i] for i, node in enumerate(around)):
+        return True
     outer = around[0] if around else None
     if isinstance(outer, ast.Attribute):
         return outer.attr in _ELSEWHERE
-    if isinstance(outer, ast.Subscript):
-        stored = isinstance(outer.ctx, ast.Store) and not isinstance(around[1], ast.AugAssign)
-        return outer.slice is use or stored
-    return isinstance(outer, ast.Tuple) and len(around) > 1 and getattr(around[1], "slice", None) is outer
+    return (
+        isinstance(outer, ast.Subscript)
+        and isinstance(outer.ctx, ast.Store)
+        and not isinstance(around[1], ast.AugAssign)
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def argument_meets_others(code: CodeType, name: str) -> bool:
+    """Does a function calculate with its argument, as far as is seen? Not where it only indexes with it, takes it elsewhere, gives
+    it to what wants it on the host, or gives the name another value."""
+    function = scope_node(code)
+    if function is None or name not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        return True
+    met = False
+    for use, around in _uses(function, name):
+        if isinstance(getattr(use, "ctx", None), ast.Store):
+            return False
+        call = next((outer for outer in around if isinstance(outer, ast.Call)), None)
+        on_host = call is not None and text_of(call.func).split(".")[-1] in _HOST_CALLS
+        met = met or not (on_host or _is_harmless(use, around))
+    return met
 
 
 def _distance(statement: ast.stmt, line: int) -> int:

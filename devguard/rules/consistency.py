@@ -80,6 +80,8 @@ def _one_per_holder(odd: list[OperandFact]) -> list[OperandFact]:
     best: dict[object, OperandFact] = {}
     for operand in odd:
         group = _group(operand)
+        if operand.kind == "value" and operand.name.endswith("]"):  # entries of one list, given as one argument
+            group = operand.argument, operand.name.rpartition("[")[0]
         if group not in best or operand.nbytes > best[group].nbytes:
             best[group] = operand
     return list(best.values())
@@ -159,7 +161,10 @@ def _is_loss_weight(odd: OperandFact, mismatch: Mismatch) -> bool:
 
 def _is_split_off(odd: OperandFact, verdict: Verdict) -> bool:
     outermost = odd.outermost
-    return outermost is not None and any(device != odd.device for device in outermost.tree_devices)
+    if outermost is None:
+        return False
+    came_later = bool(outermost.moves) and odd.newest is not None and odd.newest is not outermost
+    return came_later or any(device != odd.device for device in outermost.tree_devices)
 
 
 def _tensor_ref(odd: OperandFact, verdict: Verdict | None, code: str) -> TensorRef:

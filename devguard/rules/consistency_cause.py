@@ -11,6 +11,8 @@ from devguard.observe.source_search import attribute_site
 from devguard.rules.consistency_blame import FACTORIES, HOST, Verdict, is_made, is_split, op_name
 from devguard.rules.finding import HistoryEntry
 
+_BACKWARD = (".backward(", "autograd.grad(")
+
 
 def line_of(raw: RawSite | None, mismatch: Mismatch | None, library: bool = False) -> Site | None:
     """The line to change at a raw site: the user's, or the library's where the tensor never left one call of the library."""
@@ -136,6 +138,9 @@ def _of_value(odd: OperandFact, mismatch: Mismatch) -> Site | None:
         return None
     if odd.device != HOST:
         return _of_accelerator_value(odd, origin, mismatch)
+    last = line_of(origin.site, mismatch)
+    if last is not None and any(call in last.text for call in _BACKWARD):
+        return failing_line(mismatch)  # a gradient is where its parameter is: what is done with it has to mind that
     if odd.name.endswith("]") and any(origin.site is not None and origin.site[0] is raw[0] for raw in mismatch.through):
         return line_of(origin.site, mismatch)  # an earlier call of the running function has put it there
     first = earliest_copy(origin, odd.copy_of) or origin

@@ -115,7 +115,7 @@ def _in_order(*names: str) -> Callable[[Call], int]:
 
 
 _ANYWHERE = """
-_amp_update_scale_ _copy_from _copy_from_and_resize _has_same_storage_numel _pad_packed_sequence _pin_memory _to_copy
+_copy_from _copy_from_and_resize _has_same_storage_numel _pad_packed_sequence _pin_memory _to_copy
 bernoulli_ copy_ is_same_size is_set_to lift_fresh new_empty_strided resize_as_ set_ set_data
 """.split()
 
