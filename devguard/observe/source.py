@@ -147,7 +147,7 @@ def operand_at(frame: FrameType | None, tensor: Any, variables: dict[str, Any]) 
         if leaf is not None:
             agrees = 2 * (value.shape == tensor.shape) + (value.dtype == tensor.dtype)
             score, name = 5 + agrees + 4 * (leaf in spine(operand)), text_of(leaf)
-        elif isinstance(base, ast.Name) and isinstance(variables.get(base.id), torch.Tensor):
+        elif isinstance(base, ast.Name) and isinstance(variables.get(base.id), torch.Tensor) and not _moves(operand):
             continue  # it begins with a tensor of another device
         elif look_up(operand, variables) is not _MISSING:
             continue  # it is no tensor: `self` of ``self.layer(x)``
@@ -156,6 +156,11 @@ def operand_at(frame: FrameType | None, tensor: Any, variables: dict[str, Any]) 
         if score > best:
             best, text, found = score, name, value
     return (text if len(text) <= 80 else text[:77] + "..."), found
+
+
+def _moves(operand: ast.expr) -> bool:
+    """Is an operand moved on the spot, as in ``model(x.cpu())``?"""
+    return any(isinstance(part, ast.Attribute) and part.attr in ("to", "cpu", "cuda") for part in spine(operand))
 
 
 def _leaf(operand: ast.expr, tensor: Any, variables: dict[str, Any]) -> tuple[ast.expr | None, Any]:
