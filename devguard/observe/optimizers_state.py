@@ -48,6 +48,9 @@ class StateCheck:
                 if isinstance(value, _Tensor) and group["params"] and _wrong_number(value, group["params"]):
                     path = f"param_groups[{index}][{key!r}]"
                     self._add(wrong, known, optimizer, path, key, value, group["params"][0], frame)
+                    origin = wrong[key].tensor.origin
+                    if origin is not None and wrong[key].tensor.name.endswith(path):
+                        wrong[key].story, wrong[key].cause = "made", origin.site
         names = list(wrong)
         if names == ["step"] and wrong["step"].story in ("moved parameters", "made"):
             # The rest of the state is where it belongs: the flag was set, or loaded, when this was there already.

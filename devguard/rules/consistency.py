@@ -48,7 +48,7 @@ def _of_mismatch(mismatch: Mismatch) -> Iterator[Finding]:
         return
     shown: set[object] = set()
     lines: set[object] = set()
-    for odd in _one_per_holder(verdict.odd):
+    for odd in _one_per_holder([o for o in verdict.odd if not _follows(o, mismatch)] or verdict.odd):
         shown.add(_group(odd))
         found = _finding(odd, verdict, mismatch)
         lines.add((found.rule, found.cause))
@@ -104,6 +104,13 @@ def _would_fail(other: OperandFact, verdict: Verdict, mismatch: Mismatch) -> boo
     if other.kind == "attribute" and other.holder is not None and not other.through_helper:
         return meets_others(other.holder.classes, other.attribute)
     return True
+
+
+def _follows(odd: OperandFact, mismatch: Mismatch) -> bool:
+    """Is an operand right, or where it is because of another: made by PyTorch in this very call, or a packed sequence's lengths?"""
+    made_here = odd.kind == "value" and odd.origin is not None and odd.origin.site == mismatch.site
+    packed = odd.name.endswith("batch_sizes") and odd.device == HOST
+    return packed or (made_here and (not odd.name or odd.name == odd.argument))
 
 
 def _one_accelerator(other: OperandFact, verdict: Verdict, mismatch: Mismatch) -> bool:

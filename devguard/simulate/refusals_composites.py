@@ -53,6 +53,14 @@ def _tensor_split(named: Named) -> None:
         raise refuse(f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {where}")
 
 
+def _weight_norm(named: Named) -> None:
+    v, g = named["v"].device, named["g"].device
+    if v != g:
+        raise refuse(
+            f"weight_norm: expected v_in and g_in to be on the same device, but v_in is on {v} and g_in is on {g}"
+        )
+
+
 def _window(name: str) -> Check:
     def check(named: Named) -> None:
         window = named.get("window")
@@ -154,6 +162,7 @@ def _kernel(name: str, **values: Any) -> None:
 CHECKS: Mapping[str, Check] = {
     "inner": _inner,
     "take_along_dim": _take_along,
+    "_weight_norm": _weight_norm,
     "tensor_split.tensor_indices_or_sections": _tensor_split,
     "stft.center": _window("stft"),
     "stft": _window("stft"),

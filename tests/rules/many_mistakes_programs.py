@@ -868,4 +868,90 @@ PROGRAMS = {
         a = nn.Linear(4, 3).cuda(); b = nn.Linear(3, 2)  #! DG101|DG102|DG108 b.weight|weight|param => a = nn.Linear(4, 3).cuda(); b = nn.Linear(3, 2).cuda()
         v = nn.utils.parameters_to_vector([*a.parameters(), *b.parameters()])
     """,
+    "weight norm": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.utils.weight_norm(nn.Linear(4, 2))
+            def forward(self, x):
+                return self.fc(x)
+        model = Net().cuda()
+        model.fc.weight_g = nn.Parameter(torch.ones(2, 1))  #! DG102|DG101|DG108 fc.weight_g|weight_g => model.fc.weight_g = nn.Parameter(torch.ones(2, 1, device="cuda"))
+        model(torch.randn(3, 4, device="cuda"))
+    """,
+    "a packed sequence": """
+        from torch.nn.utils.rnn import pack_padded_sequence
+        model = nn.LSTM(4, 4, batch_first=True).cuda()
+        seq = torch.randn(2, 5, 4)  #? DG101 packed.data => seq = torch.randn(2, 5, 4).cuda()
+        packed = pack_padded_sequence(seq, torch.tensor([5, 3]), batch_first=True)  #! DG101 packed.data => packed = pack_padded_sequence(seq, torch.tensor([5, 3]), batch_first=True)
+        model(packed)
+    """,
+    "a learning rate on another accelerator": """
+        model = nn.Linear(4, 2).to("cuda:1")
+        lr = torch.tensor(0.1, device="cuda:0")  #! DG106 opt.param_groups[0]['lr']|lr => lr = torch.tensor(0.1, device="cuda:1")
+        opt = torch.optim.Adam(model.parameters(), lr=lr, capturable=True)
+        model(torch.randn(3, 4, device="cuda:1")).sum().backward(); opt.step()
+    """,
+    "an export wrapper": """
+        class Export(nn.Module):
+            def __init__(self, m):
+                super().__init__()
+                self.inner = m.body
+                self.head = m.head
+            def forward(self, x):
+                return self.head(self.inner(x))
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(4, 6); self.head = nn.Linear(6, 2)
+            def forward(self, x):
+                return self.head(self.body(x))
+        model = Net().cuda()
+        x = torch.randn(3, 4, device="cuda")
+        model(x)
+        Export(model).cpu()  #! DG101|DG102 model.body.weight|body.weight => Export(model)
+        model(x)
+    """,
+    "a cache of the first device": """
+        class Rope(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.cache = {}
+                self.fc = nn.Linear(4, 4)
+            def table(self, n, device):
+                if n not in self.cache:
+                    self.cache[n] = torch.ones(n, 4, device=device)  #! DG103 cache[3]|table => return torch.ones(n, 4, device=device)
+                return self.cache[n]
+            def forward(self, x):
+                return self.fc(x * self.table(x.shape[0], x.device))
+        model = Rope()
+        model(torch.randn(3, 4))
+        model.cuda()
+        model(torch.randn(3, 4, device="cuda"))
+    """,
+    "a split model's cache": """
+        class Split(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList([nn.Linear(4, 4).to("cuda:0"), nn.Linear(4, 4).to("cuda:1")])
+            def forward(self, x, cache):
+                for i, l in enumerate(self.layers):
+                    x = l(x.to(l.weight.device))
+                    x = x + cache[i]
+                return x
+        cache = [torch.zeros(3, 4, device="cuda:0") for _ in range(2)]  #! DG101|DG108 cache[1] => cache = [torch.zeros(3, 4, device=f"cuda:{i}") for i in range(2)]
+        Split()(torch.randn(3, 4, device="cuda:0"), cache)
+    """,
+    "a late parametrization": """
+        import torch.nn.utils.parametrize as P
+        class Scale(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.s = nn.Parameter(torch.ones(2, 1))
+            def forward(self, w):
+                return w * self.s
+        model = nn.Linear(4, 2).cuda()
+        P.register_parametrization(model, "weight", Scale(), unsafe=True)  #! DG102|DG101 parametrizations.weight.0.s|s => P.register_parametrization(model, "weight", Scale().cuda(), unsafe=True)
+        model(torch.randn(3, 4, device="cuda"))
+    """,
 }
