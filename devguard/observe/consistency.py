@@ -221,8 +221,11 @@ class Consistency:
         fact = OperandFact(name or argument, "generator", argument, str(generator.device), (), "")
         if "." in name:
             fact.assigned = _stored_at(same, frame)
+        found = assignment_site(name, frame)
+        if found is not None and ("." not in name or name.rpartition(".")[2] in found.text):  # not what merely got it
+            fact.assigned = fact.assigned or found
         # One that the program did not make is its loader's: `for batch in loader`.
-        fact.assigned = fact.assigned or assignment_site(name or iterated_name(user_frame(frame)), frame)
+        fact.assigned = fact.assigned or assignment_site(iterated_name(user_frame(frame)), frame)
         return fact
 
     # -- what a move leaves behind ------------------------------------------------------------------------------------

@@ -41,6 +41,9 @@ class ModuleFact:
     devices: dict[str, int] = field(default_factory=dict)
     tree_devices: dict[str, int] = field(default_factory=dict)
     built: RawSite | None = None
+    called: RawSite | None = (
+        None  # the call of the function that built it, where other calls of it have built such modules too
+    )
     moves: tuple[Move, ...] = ()
     inner_moves: tuple[Move, ...] = ()  # moves of modules inside it that were not moves of it
     hooked: bool = False  # something moves its inputs for it: a pre-hook, accelerate

@@ -243,6 +243,7 @@ class Locator:
             devices=devices_of([slot.tensor for slot in own_slots(module)]),
             tree_devices=devices_of([slot.tensor for slot in slots(module)]),
             built=made.site if made is not None else None,
+            called=construction.call_of_shared(made) if made is not None else None,
             moves=tuple(self.moves.of(module)),
             inner_moves=tuple(self._inner_moves(module)),
             hooked=bool(own.get("_forward_pre_hooks")) or "_hf_hook" in own,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from devguard.observe.dispatch import Handlers
-from devguard.observe.frames import RawSite, raw_site
+from devguard.observe.frames import RawSite, raw_site, user_frame
 from devguard.observe.patching import Patches
 from devguard.observe.recorder import Recorder
 
@@ -20,11 +20,13 @@ _BASE = torch.nn.Module.__init__.__code__
 
 
 class Made(NamedTuple):
-    """One construction: where, at which tick of `recorder.clock`, and of which class (the address is used again)."""
+    """One construction: where, at which tick of `recorder.clock`, of which class (the address is used again), and where the
+    function that did it was called."""
 
     site: RawSite | None
     tick: int
     kind: str
+    called: RawSite | None = None
 
 
 class Construction:
@@ -64,13 +66,22 @@ class Construction:
             for old in list(table)[: LIMIT // 2]:
                 del table[old]
         kind = type(module)
-        site = raw_site(frame if copied else caller_of_init(kind, frame))
-        table[id(module)] = Made(site, next(self.recorder.clock), kind.__qualname__)
+        maker = user_frame(frame if copied else caller_of_init(kind, frame))
+        called = raw_site(maker.f_back) if maker is not None else None
+        table[id(module)] = Made(raw_site(maker), next(self.recorder.clock), kind.__qualname__, called)
 
     def of(self, module: Any) -> Made | None:
         """How a module came to be; None where it is older than the watch."""
         made = self.table.get(id(module))
         return made if made is not None and made.kind == type(module).__qualname__ else None
+
+    def call_of_shared(self, made: Made) -> RawSite | None:
+        """Where the function was called that constructed a module, if other calls of it have constructed such modules too."""
+        shared = any(
+            other.site == made.site and other.called != made.called and other.kind == made.kind
+            for other in list(self.table.values())
+        )
+        return made.called if shared else None
 
 
 def construction_site(recorder: Recorder, module: Any) -> RawSite | None:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from devguard.observe.dynamo import keep_dynamo_out
 from devguard.observe.frames import Located, RawSite, raw_site, user_frame
 from devguard.observe.origins import Origin, bounded, storage_key
-from devguard.observe.plan import Handler, Plan
+from devguard.observe.plan import FRESH_ALIAS, Handler, Plan
 from devguard.observe.recorder import Recorder
 
 keep_dynamo_out()
@@ -238,16 +238,24 @@ class DispatchMode(TorchDispatchMode):
             key = storage_key(result)
             if key is not None:
                 device = result.get_device()
-                # What the host calculates while there is an accelerator is where device bugs begin: keep where it came from.
-                early = device < 0 and parent is None and recorder.facts.devices
-                source = recorder.origins.of_operands(args) if early else None
+                source = None if parent is not None else self._source(plan, args, device)
                 recorder.origins.put(key, Origin(site, plan.short, device, step, parent, source))
         elif isinstance(result, (tuple, list)):
             for item in result:
                 if isinstance(item, _Tensor):
                     key = storage_key(item)
                     if key is not None:
-                        recorder.origins.put(key, Origin(site, plan.short, item.get_device(), step, parent))
+                        device = item.get_device()
+                        source = None if parent is not None else self._source(plan, args, device)
+                        recorder.origins.put(key, Origin(site, plan.short, device, step, parent, source))
+
+    def _source(self, plan: Plan, args: tuple[Any, ...], device: int) -> Origin | None:
+        """What the host calculates while there is an accelerator is where device bugs begin: keep where it came from.
+
+        What has just been lifted out of Python data came to be unseen: what the table holds at its address is another's."""
+        if device >= 0 or not self.recorder.facts.devices or plan.name in FRESH_ALIAS:
+            return None
+        return self.recorder.origins.of_operands(args)
 
     def higher_order(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """torch.cond, flex_attention and kin: run as they are, told in `not_seen`."""

@@ -10,7 +10,7 @@ import torch
 # Ops whose schema promises a new tensor but that give a view of their input.
 _SHARES_INPUT = {"aten::_unsafe_view", "aten::_reshape_alias", "aten::alias", "aten::detach"}
 # Ops whose schema promises an alias but whose output came to be unseen (torch.tensor, torch.as_tensor).
-_FRESH_ALIAS = {"aten::lift_fresh", "aten::lift_fresh_copy"}
+FRESH_ALIAS = {"aten::lift_fresh", "aten::lift_fresh_copy"}
 # Copies: the output's history goes on from the input's.
 _COPIES = {"aten::_to_copy", "aten::clone", "aten::_pin_memory", "aten::pin_memory", "aten::lift_fresh_copy"}
 
@@ -69,7 +69,7 @@ class Plan:
         self.list_names = tuple(list_names)
         aliased = any(out.alias_info is not None for out in schema.returns)
         makes_tensor = any(str(out.type) in ("Tensor", "List[Tensor]") for out in schema.returns)
-        self.fresh = self.name in _FRESH_ALIAS or (makes_tensor and not aliased and self.name not in _SHARES_INPUT)
+        self.fresh = self.name in FRESH_ALIAS or (makes_tensor and not aliased and self.name not in _SHARES_INPUT)
         self.copies = self.name in _COPIES
         self.constructor = self.name == "aten::empty"
         self.composite = schema.name.startswith("aten::") and torch._C._dispatch_has_kernel_for_dispatch_key(

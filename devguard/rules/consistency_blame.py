@@ -82,7 +82,11 @@ def _weight(device: str, group: list[OperandFact], mismatch: Mismatch) -> float:
     weight = max(_purpose(operand, others, mismatch) for operand in group) + 0.1 * (len(group) - 1)
     models = (module for module in reversed(mismatch.stack) if module.tree_devices and not module.loss)
     running = next((module.tree_devices for module in models), None)
-    if running is None and all(operand.device != HOST for operand in mismatch.operands):
+    if (
+        running is None
+        and all(operand.device != HOST for operand in mismatch.operands)
+        and not others & set(mismatch.homes)
+    ):
         running = mismatch.homes  # between two accelerators: the one where the program's modules are
     if running and device != HOST and 2 * running.get(device, 0) > sum(running.values()):
         weight += 3

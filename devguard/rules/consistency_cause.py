@@ -72,7 +72,7 @@ def _of_registered(odd: OperandFact, verdict: Verdict, mismatch: Mismatch) -> Si
         return line_of(odd.registered, mismatch)
     newest = odd.newest
     if newest is not None and newest.built is not None:
-        return line_of(newest.built, mismatch)
+        return line_of(newest.called or newest.built, mismatch)
     origin = earliest_copy(odd.origin) if odd.device == HOST else odd.origin
     if holder.moves and odd.origin is not None and op_name(odd.origin.op) == "clone":
         origin = odd.origin  # it has come into a module that was moved already: from here
@@ -144,7 +144,7 @@ def _of_value(odd: OperandFact, mismatch: Mismatch) -> Site | None:
     if odd.name.endswith("]") and any(origin.site is not None and origin.site[0] is raw[0] for raw in mismatch.through):
         return line_of(origin.site, mismatch)  # an earlier call of the running function has put it there
     first = earliest_copy(origin, odd.copy_of) or origin
-    return line_of((earliest_factory(first, odd.fed_by) or first).site, mismatch)
+    return line_of((earliest_factory(first, odd.fed_by, mismatch) or first).site, mismatch)
 
 
 def _of_accelerator_value(odd: OperandFact, origin: Origin, mismatch: Mismatch) -> Site | None:
@@ -178,18 +178,23 @@ def earliest_copy(origin: Origin | None, stop: Origin | None = None) -> Origin |
     return origin
 
 
-def earliest_factory(origin: Origin, stop: Origin | None = None) -> Origin | None:
-    """The `arange` or `zeros` that a host tensor was calculated from in the same function, if it was; none that made a parameter."""
+def earliest_factory(origin: Origin, stop: Origin | None, mismatch: Mismatch) -> Origin | None:
+    """What a host tensor was calculated from, where it was made out of nothing in the same function; none that made a parameter.
+
+    That is an `arange` or `zeros`, and in a function that has returned already whatever was made there: one that still runs may
+    hold a data set."""
     if origin.site is None:
         return None
     at: Origin | None = origin
     code = origin.site[0]
+    returned = not any(raw[0] is code for raw in mismatch.through)
     while at is not None and at.site is not None and at.site[0] is code and at.device == origin.device:
         if at is stop or not at.op.startswith("aten."):
             return None
-        if op_name(at.op) in FACTORIES:
+        before = at.parent or at.source
+        if op_name(at.op) in FACTORIES or (returned and before is None):
             return at
-        at = at.parent or at.source
+        at = before
     return None
 
 

@@ -15,4 +15,21 @@ CASES = (
         rules="DG101",
         tensor="data['x']",
     ),
+    Case(
+        "factory called twice",
+        """
+        def build(width):
+            return nn.Sequential(
+                nn.Linear(3, width),
+                nn.Linear(width, 1),
+            )
+        policy = build(4).cuda()
+        target = build(4)  # cause
+        x = torch.ones(2, 3).cuda()
+        policy(x)
+        target(x)
+        """,
+        rules="DG101",
+        tensor="target.0.weight",
+    ),
 )
