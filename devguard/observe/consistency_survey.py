@@ -13,6 +13,7 @@ from devguard.observe.consistency_locate import Locator, Place, is_loss, modules
 from devguard.observe.frames import kind_of
 from devguard.observe.namespaces import children, is_value
 from devguard.observe.origins import storage_key
+from devguard.observe.scan import is_made_anew
 from devguard.observe.source_search import argument_meets_others
 
 _MOST = 40
@@ -41,7 +42,7 @@ def survey(locator: Locator, known: list[Any], frame: FrameType | None) -> list[
     near = modules_in_frames(frame)
     running = {id(call.module) for call in locator.calls} | {id(module) for module in near if module is locator.root}
     for place in locator.places:
-        if id(place.root) in running:
+        if id(place.root) in running and not is_made_anew(place.holder, place.attribute):
             add(place.tensor, "", locator.by_id.get(id(place.tensor), place))
     for loss in near:
         if not is_loss(loss):

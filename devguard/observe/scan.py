@@ -82,7 +82,7 @@ def _is_container(obj: Any) -> bool:
     return issubclass(type(obj), (dict, list, tuple, set, frozenset, deque))
 
 
-def _is_made_anew(module: Any, name: str) -> bool:
+def is_made_anew(module: Any, name: str) -> bool:
     """Is an attribute calculated from parameters before each call, as by weight_norm and spectral_norm?"""
     own = module.__dict__
     held = own.get("_parameters") or {}
@@ -112,7 +112,7 @@ def unregistered(root: Any) -> list[Held]:
         queue: deque[tuple[str, str, Any, int, bool]] = deque()
         for suffix, value in children(module):
             name = suffix[1:]
-            if name not in _SKIPPED_ATTRIBUTES and not is_value(value) and not _is_made_anew(module, name):
+            if name not in _SKIPPED_ATTRIBUTES and not is_value(value):
                 queue.append((name, name, value, 0, False))
         queue.extend((name, name, value, 0, False) for name, value in _of_class(type(module)))
         while queue and budget:
