@@ -155,7 +155,7 @@ _HIDDEN = (
            advice="linalg", source=_LINALG),
     SyncOp("aten::linalg_ldl_factor_ex", "DG205", "library", when="check_errors", hidden=_CHECKED, advice="linalg",
            source=_LINALG),
-    SyncOp("aten::cholesky", "DG205", "library", hidden=_CHECKED, advice="linalg", source=_LINALG),
+    SyncOp("aten::cholesky", "DG205", "library", until="2.14", hidden=_CHECKED, advice="linalg", source=_LINALG),
     SyncOp("aten::_linalg_svd", "DG205", "library", subject="A", hidden=_CHECKED, advice="decomposition",
            source=_LINALG),
     SyncOp("aten::linalg_pinv", "DG205", "library", overloads=("atol_rtol_tensor", "atol_rtol_tensor_out"),

@@ -8,6 +8,7 @@ import functools
 import linecache
 from types import CodeType
 
+from devguard.observe.columns import span_of
 from devguard.observe.frames import PROJECT, RawSite, kind_of
 from devguard.observe.site import Site
 
@@ -43,7 +44,7 @@ def module_ast(filename: str) -> ast.Module | None:
 def position(code: CodeType, lasti: int) -> Span | None:
     """(line, end line, column, end column) of the expression that an instruction belongs to; columns in UTF-8 bytes.
 
-    Python 3.10 knows only lines: there the columns are -1.
+    The columns are -1 where they can't be told.
     """
     if hasattr(code, "co_positions"):
         for index, span in enumerate(code.co_positions()):
@@ -63,7 +64,9 @@ def position(code: CodeType, lasti: int) -> Span | None:
         if offset > lasti:
             break
         line = start
-    return None if line is None else (line, line, -1, -1)
+    if line is None:
+        return None
+    return span_of(code.co_filename, code, lasti, line) or (line, line, -1, -1)
 
 
 def _header_end(node: ast.stmt) -> int:

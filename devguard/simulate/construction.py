@@ -6,9 +6,8 @@ import functools
 from typing import Any
 
 import torch
-from torch.utils import _device
 
-from devguard.simulate.devices import Devices
+from devguard.simulate.devices import Devices, default_device
 from devguard.simulate.patches import Patches
 from devguard.simulate.tensor import SimTensor, wrap
 
@@ -23,13 +22,15 @@ def install(devices: Devices, patches: Patches) -> None:
     patches.method("new_tensor", _new_tensor)
     for name, parts in _SPARSE.items():
         patches.set(torch, name, _sparse(devices, getattr(torch, name), parts))
+    for name in _SPARSE_CHECKS:
+        patches.set(torch, name, _sparse_check(getattr(torch, name)))
     patches.set(torch.nested, "nested_tensor", _nested(devices, torch.nested.nested_tensor))
 
 
 def _asked(devices: Devices, device: Any) -> int | None:
     """Index of the simulated device that a constructor is asked for, by its argument or as the default."""
     if device is None:
-        device = _default_device()
+        device = default_device()
     return None if device is None else devices.resolve(device)
 
 
@@ -102,6 +103,9 @@ def _new_tensor(original: Any) -> Any:
 _SPARSE = {"sparse_coo_tensor": 2, "sparse_csr_tensor": 3, "sparse_csc_tensor": 3, "sparse_bsr_tensor": 3,
            "sparse_bsc_tensor": 3, "sparse_compressed_tensor": 3}  # fmt: skip
 
+# Checks of what a file held, before torch.load hands it out; C++ refuses the device that hides in a simulated tensor.
+_SPARSE_CHECKS = ("_validate_sparse_coo_tensor_args", "_validate_sparse_compressed_tensor_args")
+
 
 def _sparse(devices: Devices, original: Any, parts: int) -> Any:
     @functools.wraps(original)
@@ -120,6 +124,14 @@ def _sparse(devices: Devices, original: Any, parts: int) -> Any:
     return sparse
 
 
+def _sparse_check(original: Any) -> Any:
+    @functools.wraps(original)
+    def check(*args: Any, **kwargs: Any) -> None:
+        original(*(a._host if isinstance(a, SimTensor) else a for a in args), **kwargs)
+
+    return check
+
+
 def _nested(devices: Devices, original: Any) -> Any:
     @functools.wraps(original)
     def nested_tensor(tensor_list: Any, *, dtype: Any = None, device: Any = None, **kwargs: Any) -> Any:
@@ -134,15 +146,6 @@ def _nested(devices: Devices, original: Any) -> Any:
         return made.detach().requires_grad_(requires_grad)
 
     return nested_tensor
-
-
-def _default_device() -> torch.device | None:
-    """The device of set_default_device or `with device:` in this thread, which PyTorch would have put in as an argument."""
-    for i in range(torch._C._len_torch_function_stack()):
-        mode = torch._C._get_function_stack_at(i)
-        if isinstance(mode, _device.DeviceContext):
-            return mode.device
-    return None
 
 
 def _host_tensor(original: Any, data: Any, dtype: Any, **kwargs: Any) -> torch.Tensor:

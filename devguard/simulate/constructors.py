@@ -12,7 +12,7 @@ from torch.utils import _device
 from torch.utils.data import dataset
 
 from devguard.simulate import pinned
-from devguard.simulate.devices import Devices
+from devguard.simulate.devices import Devices, default_device
 from devguard.simulate.patches import Patches
 from devguard.simulate.random import SimGenerator
 from devguard.simulate.refusals import check_generator
@@ -115,7 +115,7 @@ def _target(devices: Devices, args: tuple[Any, ...], device: Any) -> torch.devic
     """Where a constructor would put its tensor."""
     if device is None and args and isinstance(args[0], torch.Tensor):
         device = args[0].device
-    return torch.get_default_device() if device is None else torch.device(device)
+    return torch.device((default_device() or "cpu") if device is None else device)
 
 
 def _drawn(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,4 +135,4 @@ def _drawn(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _target_of(kwargs: dict[str, Any]) -> torch.device:
     device = kwargs.get("device")
-    return torch.get_default_device() if device is None else torch.device(device)
+    return torch.device((default_device() or "cpu") if device is None else device)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._device import DeviceContext
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,18 @@ def driver_error(what: str, hint: str = "") -> Exception:
         "so the stacktrace below might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
         "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
     )
+
+
+def default_device() -> torch.device | None:
+    """The device of `with device:` or set_default_device in this thread, which PyTorch would have put in as an argument.
+
+    (torch.get_default_device of PyTorch 2.8 fails after set_default_device(None).)
+    """
+    for i in reversed(range(torch._C._len_torch_function_stack())):
+        mode = torch._C._get_function_stack_at(i)
+        if isinstance(mode, DeviceContext):
+            return mode.device
+    return None
 
 
 class _Current(threading.local):

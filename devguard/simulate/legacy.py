@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from devguard.simulate.devices import Devices
+from devguard.simulate.devices import Devices, default_device
 from devguard.simulate.patches import Patches
 from devguard.simulate.tensor import SimTensor
 
@@ -61,8 +61,7 @@ def install(devices: Devices, patches: Patches) -> None:
         )
         if found is None:
             original(t)
-            if torch.get_default_device().type == devices.kind.name:
-                torch.set_default_device(None)
+            _leave_default_device(devices)
         else:
             torch.set_default_dtype(found.dtype)
             torch.set_default_device(devices.kind.name)
@@ -74,8 +73,9 @@ def install(devices: Devices, patches: Patches) -> None:
 
 
 def _leave_default_device(devices: Devices) -> None:
-    """A default device that is gone must not stay the default."""
-    if devices.kind.name == torch.get_default_device().type:
+    """A default device of the simulation must not stay the default."""
+    device = default_device()
+    if device is not None and device.type == devices.kind.name:
         torch.set_default_device(None)
 
 

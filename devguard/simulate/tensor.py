@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch._C import DispatchKey, DispatchKeySet, _disabled_torch_function_impl
+from torch.torch_version import TorchVersion
 
 from devguard.simulate import state
 from devguard.simulate.storage import SimStorage, on_device, recount
@@ -15,6 +16,11 @@ _make_wrapper: Any = torch.Tensor._make_wrapper_subclass
 _aten = torch.ops.aten
 _storage = torch._C.TensorBase.untyped_storage
 _STRIDED = torch.strided
+_OWN = frozenset({"_host", "_index", "_kept"})
+
+# PyTorch 2.8 (no longer 2.11) breaks, now and then, when garbage is collected in the moment in which C++ takes the last reference to the
+# Python object of a storage of a class of its own. A tensor that holds that object gives no such moment.
+_KEEPS_STORAGES = TorchVersion(torch.__version__) < (2, 11)
 
 
 class SimTensor(torch.Tensor):
@@ -24,6 +30,7 @@ class SimTensor(torch.Tensor):
 
     _host: torch.Tensor
     _index: int
+    _kept: Any  # see _KEEPS_STORAGES
 
     # `__torch_dispatch__` is set in dispatch.py: the two files would import each other otherwise.
 
@@ -89,8 +96,9 @@ def wrap(host: torch.Tensor, index: int, cls: type[torch.Tensor] = SimTensor) ->
     dtype, layout = host.dtype, host.layout
     if dtype in _SPECIAL or layout is not _STRIDED or host.is_neg() or host.is_nested:
         made = _wrap_special(host, index, cls)
-        for part in _parts(host):
-            on_device(_storage(part), index)
+        storages = [on_device(_storage(part), index) for part in _parts(host)]
+        if _KEEPS_STORAGES:
+            made._kept = storages
     else:
         made = _make_wrapper(
             cls, host.shape, host.stride(), host.storage_offset(), None, dtype, layout, _HIDDEN[index],
@@ -99,6 +107,8 @@ def wrap(host: torch.Tensor, index: int, cls: type[torch.Tensor] = SimTensor) ->
         storage = _storage(host)
         if storage.__class__ is not SimStorage:
             on_device(storage, index)
+        if _KEEPS_STORAGES:
+            made._kept = storage
     made._host = host
     made._index = index
     return made
@@ -164,12 +174,15 @@ def sync_metadata(tensor: SimTensor) -> None:
     finally:
         torch._C._set_meta_in_tls_dispatch_include(before)
         del guard
-    recount(on_device(host.untyped_storage(), tensor._index))
+    storage = on_device(host.untyped_storage(), tensor._index)
+    recount(storage)
+    if _KEEPS_STORAGES:
+        tensor._kept = storage
 
 
 def attributes_of(tensor: torch.Tensor) -> dict[str, Any]:
     """The attributes a program has set on a tensor: all but what makes it a simulated one."""
-    return {k: v for k, v in tensor.__dict__.items() if k not in ("_host", "_index")}
+    return {k: v for k, v in tensor.__dict__.items() if k not in _OWN}
 
 
 def become(tensor: torch.Tensor, data: torch.Tensor) -> None:

@@ -34,6 +34,7 @@ class Call:
     label: str
     code: str
     expected: dict[str, int] = field(default_factory=dict)
+    until: str = ""  # the first release of PyTorch that does not wait
 
 
 def _group(rule: str, count: int, calls: str, *others: Call) -> tuple[Call, ...]:
@@ -135,7 +136,7 @@ DYNAMIC_SHAPES = _group(
     torch.bincount(v, minlength=9)
     x.to_sparse()
     """,
-    Call("combinations", "torch.combinations(v)", {"DG203": 2}),
+    Call("combinations", "torch.combinations(v)", {"DG203": 2}, until="2.14"),
     Call("read and write through a mask", "x[m] = x[m] * 2", {"DG203": 2}),
     Call("two masks", "pd[m[0], m[1]]", {"DG203": 2}),
 )

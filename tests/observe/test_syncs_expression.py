@@ -105,7 +105,6 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("lines", "how", "callee", "subject"), FORMS, ids=[form[0] for form in FORMS])
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 knows no columns")
 def test_the_form_of_a_read_is_told(lines: str, how: str, callee: str, subject: str, tmp_path: Path) -> None:
     reading = reading_of(lines, tmp_path)
     assert (reading.how, reading.callee) == (how, callee)

@@ -80,7 +80,7 @@ def test_the_bad_example_gives_the_rule(code: str, zygote: Zygote, tmp_path: Pat
 @pytest.mark.parametrize("code", sorted(CATALOG))
 def test_the_good_example_gives_nothing(code: str, zygote: Zygote, tmp_path: Path) -> None:
     report = report_of(zygote, tmp_path, load_page(code).good)
-    assert report.exception is None
+    assert report.exception is None, (tmp_path / ".err").read_text()
     assert [f"{finding.rule} {finding.level} {finding.message}" for finding in report.findings] == []
     assert report.ops > 0
     assert report.complete, report.not_seen

@@ -31,8 +31,8 @@ def namespaces() -> dict[str, dict[str, Any]]:
         first, *rest = path.split(".")
         owner: Any = sys.modules[first]
         for name in rest:
-            owner = getattr(owner, name)
-        found[path] = dict(vars(owner))
+            owner = getattr(owner, name, None)
+        found[path] = dict(vars(owner)) if owner else {}  # older PyTorch lacks some
     return found
 
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from devguard.simulate import active, simulate
 
+cuda0 = torch.device("cuda:0")
 cuda1 = torch.device("cuda:1")
 
 
@@ -171,6 +172,15 @@ def test_every_kind_of_tensor_comes_back(tensor: Any) -> None:
     if original.layout is torch.strided:
         assert loaded.stride() == original.stride()
     assert torch.equal(loaded.to_dense().cpu(), original.to_dense().cpu())
+
+
+@pytest.mark.parametrize("sparse", ["to_sparse", "to_sparse_csr"])
+def test_a_sparse_tensor_passes_the_checks_of_its_indices(sparse: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        file = saved(getattr(torch.eye(3, device="cuda"), sparse)())
+        with torch.sparse.check_sparse_tensor_invariants():
+            assert torch.load(file).device == cuda0
 
 
 def test_storages_know_their_device() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import threading
 from collections.abc import Iterator
@@ -245,6 +246,22 @@ def test_a_default_device_reaches_every_constructor() -> None:
         made = [torch.zeros(2), torch.tensor([1]), torch.arange(3), torch.as_tensor([1.0]), torch.tril_indices(3, 3),
                 torch.randperm(4), torch.asarray([1]), torch.sparse_coo_tensor([[0]], [1.0], (2,)), nn.Linear(2, 2).weight]  # fmt: skip
     assert {str(t.device) for t in made} == {"cuda:1"}
+
+
+def test_the_innermost_default_device_counts() -> None:
+    with torch.device("cuda:1"), torch.device("cpu"):
+        made = [torch.zeros(2), torch.tensor([1]), torch.as_tensor([1.0]), torch.sparse_coo_tensor([[0]], [1.0], (2,))]
+    assert {str(t.device) for t in made} == {"cpu"}
+
+
+def test_garbage_may_be_collected_at_any_moment() -> None:
+    usual = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for _ in range(20):
+            torch.ones(3).to("cuda").view(3, 1).add_(1)
+    finally:
+        gc.set_threshold(*usual)
 
 
 def test_dlpack_stays_inside_pytorch() -> None:
