@@ -135,7 +135,7 @@ class Syncs:
             fact = self.places[key]
         except KeyError:
             subject = Call(sync, op.func, op.args, op.kwargs)[sync.subject]
-            fact = self.places[key] = self.first(sync, judge(sync, stack), stack, site, subject)
+            fact = self.places[key] = self.first(sync, judge(sync, stack, subject), stack, site, subject)
         if fact is not None:
             nbytes = times * _nbytes(op.args[0]) if sync.kind == "host-copy" else 0
             self.count(fact, op, times=times, nbytes=nbytes)

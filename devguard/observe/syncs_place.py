@@ -14,12 +14,14 @@ from devguard.knowledge.syncs_table import SyncOp
 from devguard.observe.copies_facts import OFFLOAD, PARALLEL, SET_UP, SPLIT
 from devguard.observe.copies_intent import purpose_of
 from devguard.observe.frames import RawSite, kind_of
+from devguard.observe.namespaces import Scope
 from devguard.observe.symbolize import called_from, where
 from devguard.observe.syncs_expression import UNKNOWN, Reading, reading_at
 
 _TORCH_ROOT = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
 # Ops that say nothing of why they wait: what is around them does.
 GENERIC = frozenset({"aten::_local_scalar_dense", "aten::_to_copy", "aten::equal", "aten::allclose"})
+_ENTRIES = 16  # of a list of sizes
 _PASSED, _INSIDE, _USER, _ENGINE, _MOVING = range(5)
 
 
@@ -116,8 +118,19 @@ class Verdict:
     frame: FrameType | None = None
 
 
-def judge(sync: SyncOp, stack: Stack) -> Verdict | None:
-    """The verdict on one event of a table entry; None where another part of devguard tells it."""
+def _is_given(tensor: Any, frame: FrameType) -> bool:
+    """Is a tensor one of the arguments that a function of PyTorch was called with, or an entry of one: a size, an amount?"""
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    given = Scope(frame).variables
+    return any(
+        value is tensor or (type(value) in (list, tuple) and any(entry is tensor for entry in value[:_ENTRIES]))
+        for value in (given.get(name) for name in names)
+    )
+
+
+def judge(sync: SyncOp, stack: Stack, subject: Any = None) -> Verdict | None:
+    """The verdict on one event of a table entry, which reads `subject`; None where another part of devguard tells it."""
     reading = reading_at(stack.user.f_code, stack.user.f_lasti) if stack.user is not None else UNKNOWN
     called = reading.callee
     if stack.engine or stack.user is None:
@@ -130,6 +143,8 @@ def judge(sync: SyncOp, stack: Stack) -> Verdict | None:
     if stack.inner is not None:
         function = stack.torch_frames[-1].f_code.co_name
         if sync.op == "aten::_local_scalar_dense":
+            if subject is not None and _is_given(subject, stack.torch_frames[-1]):
+                return Verdict(sync.rule, "call", called or function, advice="call", reading=reading)
             return Verdict("DG205", "library", called, called or function, "the value of a tensor", reading=reading)
         return Verdict(sync.rule, "library", called, called or function, sync.hidden, sync.advice, reading=reading)
     if called in COMPOSITES and reading.how == "call" and (sync.op in GENERIC or sync.kind == "dynamic-shape"):

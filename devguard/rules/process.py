@@ -242,6 +242,9 @@ def _idle_finding(use: ModelUse, made: Site | None, facts: Facts) -> Finding | N
 def _asked_for_host(moved: Site) -> tuple[bool, Site]:
     """Does the moving line say in so many words that it wants the CPU (``.cpu()``, ``.to("cpu")``)? And the line that decides."""
     statement = statement_of(moved)
+    chosen = device_arguments(statement) if statement is not None else []
+    if any(isinstance(argument, (ast.BoolOp, ast.IfExp)) for argument in chosen):
+        return False, moved  # `.to(device or "cpu")`: the CPU where nothing else was said
     if "cpu" in literals(statement) or (statement is not None and ".cpu(" in ast.unparse(statement)):
         return True, moved
     defined = device_line(moved)

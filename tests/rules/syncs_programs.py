@@ -77,6 +77,8 @@ BAD = (
             says="torch.stack"),
     Program("index of a table", "row = table[ids[0]]", "DG201", "row = table", tensor="ids[0]", says="index_select"),
     Program("size", "pad = out.new_zeros(lengths.sum(), 3)", "DG201", "pad = out", tensor="lengths.sum()"),
+    Program("amount for a function of torch.nn.functional", "n = lengths.sum()\nmore = F.pad(out, (0, n))", "DG201", "more = F.pad",
+            tensor="n", says="passed to pad()"),
     Program("slice", "part = table[:lengths[0]]", "DG201", "part = table", tensor="lengths[0]"),
     Program("python max", "longest = int(max(lengths))", "DG201", "longest = int", 36, "lengths"),
     Program("loop bound", "for _ in range(lengths[1]):\n    pass", "DG201", "for _ in range", tensor="lengths[1]"),

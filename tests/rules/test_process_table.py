@@ -320,6 +320,23 @@ IDLE = (
         prelude=False,
     ),
     Program(
+        "the host where nothing else was said",
+        """
+        import torch
+        from torch import nn
+
+        def build(device=None):
+            return nn.Linear(4, 2).to(device or "cpu")
+
+        net = build()
+        for _ in range(5):
+            net(torch.randn(3, 4))
+        """,
+        "DG110",
+        'return nn.Linear(4, 2).to(device or "cpu")',
+        prelude=False,
+    ),
+    Program(
         "no mention of an accelerator",
         """
         import torch
