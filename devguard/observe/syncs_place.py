@@ -123,10 +123,11 @@ def _is_given(tensor: Any, frame: FrameType) -> bool:
     code = frame.f_code
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     given = Scope(frame).variables
-    return any(
-        value is tensor or (type(value) in (list, tuple) and any(entry is tensor for entry in value[:_ENTRIES]))
-        for value in (given.get(name) for name in names)
-    )
+    for value in (given.get(name) for name in names):
+        entries = value[:_ENTRIES] if isinstance(value, (list, tuple)) else (value,)
+        if any(entry is tensor for entry in entries):
+            return True
+    return False
 
 
 def judge(sync: SyncOp, stack: Stack, subject: Any = None) -> Verdict | None:
