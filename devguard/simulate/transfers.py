@@ -40,6 +40,11 @@ def _write(target: torch.Tensor, data: torch.Tensor) -> None:
         del guard
 
 
+def _version_of(tensor: torch.Tensor) -> int:
+    """How often a tensor was written to; inference tensors count nothing."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
 class _Outgoing:
     """A copy to the host: `data` arrives in `target`."""
 
@@ -56,18 +61,18 @@ class _Incoming:
     def __init__(self, key: Key, number: int, source: torch.Tensor, target: torch.Tensor) -> None:
         self.key, self.number, self.source = key, number, source
         self.target = weakref.ref(target)  # the CPU tensor behind a simulated one: no program has it
-        self.version = source._version
+        self.version = _version_of(source)
 
     def arrive(self) -> None:
         target = self.target()
         if target is None:
             return
-        self.version = self.source._version
+        self.version = _version_of(self.source)
         _write(target, self.source)
 
     def overwritten(self) -> bool:
         """Has the program written to the source since?"""
-        return self.source._version != self.version
+        return _version_of(self.source) != self.version
 
     def is_written_by(self, func: Any, args: Sequence[Any]) -> bool:
         """Does an op write to the target? (Numbers of versions don't tell: ops run below what counts them.)"""
@@ -193,7 +198,8 @@ def copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> 
         data = torch.empty_like(target).copy_(src._host)
     finally:
         del guard
-    torch._C._autograd._unsafe_set_version_counter((target,), (target._version + 1,))
+    if not target.is_inference():
+        torch._C._autograd._unsafe_set_version_counter((target,), (target._version + 1,))
     simulation.late.to_host(target, data, src._index)
     return self
 

@@ -202,6 +202,25 @@ def test_a_copy_made_in_inference_mode_arrives_outside_it() -> None:
     assert right(host)
 
 
+@torch.inference_mode()
+def test_copies_from_and_to_pinned_memory_that_counts_no_versions() -> None:
+    source = torch.arange(4.0).pin_memory()
+    moved = source.to("cuda", non_blocking=True)
+    host = torch.empty(4, pin_memory=True)
+    host.copy_(moved, non_blocking=True)
+    cuda.synchronize()
+    assert host.tolist() == moved.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_pinning_loader_in_inference_mode(workers: int) -> None:
+    data = torch.utils.data.TensorDataset(torch.arange(8.0))
+    with torch.inference_mode():
+        loader = torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True, num_workers=workers)
+        batches = [batch.to("cuda", non_blocking=True) for (batch,) in loader]
+        assert torch.cat(batches).tolist() == data.tensors[0].tolist()
+
+
 def train(device: str, loader: torch.utils.data.DataLoader[tuple[torch.Tensor, ...]]) -> list[float]:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)).to(device)
