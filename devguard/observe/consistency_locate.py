@@ -16,7 +16,7 @@ from devguard.observe.module_stack import registered
 from devguard.observe.moves import Moves
 from devguard.observe.names import name_and_base, name_of_object
 from devguard.observe.namespaces import children, is_value, scope_of, search
-from devguard.observe.origins import Origin, stations, storage_key
+from devguard.observe.origins import Origin, shape_of, stations, storage_key
 from devguard.observe.recorder import Recorder
 from devguard.observe.scan import Held, devices_of, joined, own_slots, slots, unregistered
 from devguard.observe.source_search import assignment_site, class_place
@@ -303,7 +303,7 @@ class Locator:
             return self.operand(argument, base)
         origin = self.recorder.origins.of(place.tensor if place is not None and how == "origin" else tensor)
         fact = OperandFact(
-            name="", kind="value", argument=argument, device=str(tensor.device), shape=tuple(tensor.shape),
+            name="", kind="value", argument=argument, device=str(tensor.device), shape=shape_of(tensor),
             dtype=str(tensor.dtype).removeprefix("torch."), origin=origin,
             nbytes=tensor.numel() * tensor.element_size() if tensor.layout is torch.strided else 0,
             grad=tensor.grad_fn is not None,

@@ -30,7 +30,7 @@ from devguard.observe.entries import Entry
 from devguard.observe.inflight import InFlight
 from devguard.observe.loaders import Loaders
 from devguard.observe.names import name_of
-from devguard.observe.origins import Origin, stations, storage_key
+from devguard.observe.origins import Origin, shape_of, stations, storage_key
 from devguard.observe.recorder import Recorder
 from devguard.observe.tally import Tally
 
@@ -351,7 +351,7 @@ def _describe(copy: _Copy) -> str:
         if copy.data is not copy.target or copy.entry
         else source.assigned_name(op.site)
     )
-    shape = ", ".join(str(size) for size in data.shape)
+    shape = ", ".join(str(size) for size in shape_of(data))
     where = f"from {_device(copy.device)} to {_device(copy.target_device)}"
     asked = "unasked by" if copy.implicit else "by"
     return f"{name or 'a tensor'} ({shape}) {data.dtype} is copied {where}, {asked} {copy.how}"

@@ -14,7 +14,7 @@ from devguard.observe.copies_ops import bytes_of
 from devguard.observe.facts import TensorFact
 from devguard.observe.frames import PROJECT, kind_of, user_frame
 from devguard.observe.names import name_of, name_where
-from devguard.observe.origins import Origin, storage_key
+from devguard.observe.origins import Origin, shape_of, storage_key
 from devguard.observe.symbolize import position, statement_at
 
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
@@ -97,7 +97,7 @@ def tensor_fact(
     return TensorFact(
         name=name,
         role=role,
-        shape=tuple(tensor.shape),
+        shape=shape_of(tensor),
         dtype=str(tensor.dtype).removeprefix("torch."),
         device=device or str(tensor.device),
         nbytes=bytes_of(tensor),

@@ -83,6 +83,8 @@ def layout_of(tensor: Any) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
         version = tensor._version
     except RuntimeError:  # inference tensors count no versions
         version = -1
+    if tensor.is_nested:  # it has no shape of its own
+        return version, 0, (), ()
     return version, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
 
 

@@ -39,6 +39,11 @@ def storage_key(tensor: Any) -> int | None:
     return key
 
 
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """A tensor's sizes; none for a nested one, which has no shape of its own."""
+    return () if tensor.is_nested else tuple(tensor.shape)
+
+
 class Origins:
     """The bounded table of origins of one watch."""
 

@@ -12,7 +12,7 @@ import torch
 from devguard.knowledge.syncs_conditions import on_device
 from devguard.observe import names
 from devguard.observe.facts import TensorFact
-from devguard.observe.origins import storage_key
+from devguard.observe.origins import shape_of, storage_key
 from devguard.observe.recorder import Recorder
 from devguard.observe.syncs_expression import Reading, is_path, value_of, variables
 from devguard.observe.syncs_place import Stack, Verdict
@@ -175,7 +175,7 @@ def tensor_fact(recorder: Recorder, tensor: Any, name: str, role: str) -> Tensor
     return TensorFact(
         name=name,
         role=role,
-        shape=tuple(tensor.shape),
+        shape=shape_of(tensor),
         dtype=str(tensor.dtype).removeprefix("torch."),
         device=str(tensor.device),
         nbytes=tensor.numel() * tensor.element_size(),

@@ -96,21 +96,19 @@ def wrap(host: torch.Tensor, index: int, cls: type[torch.Tensor] = SimTensor) ->
     dtype, layout = host.dtype, host.layout
     if dtype in _SPECIAL or layout is not _STRIDED or host.is_neg() or host.is_nested:
         made = _wrap_special(host, index, cls)
-        storages = [on_device(_storage(part), index) for part in _parts(host)]
-        if _KEEPS_STORAGES:
-            made._kept = storages
+        kept: Any = [on_device(_storage(part), index) for part in _parts(host)]
     else:
         made = _make_wrapper(
             cls, host.shape, host.stride(), host.storage_offset(), None, dtype, layout, _HIDDEN[index],
             False, False, None, False, False, _AUTOCAST,
         )  # fmt: skip
-        storage = _storage(host)
-        if storage.__class__ is not SimStorage:
-            on_device(storage, index)
-        if _KEEPS_STORAGES:
-            made._kept = storage
+        kept = _storage(host)
+        if kept.__class__ is not SimStorage:
+            on_device(kept, index)
     made._host = host
     made._index = index
+    if _KEEPS_STORAGES:
+        made._kept = kept  # comes last: attributes go in order, and the data must have gone before
     return made
 
 
@@ -140,7 +138,7 @@ def _wrap_special(host: torch.Tensor, index: int, cls: type[torch.Tensor]) -> Si
         if has:
             keys = keys | DispatchKeySet(key)
     size, stride, offset, layout, ask = (
-        host.shape if not host.is_nested else (host.numel(),),
+        host.shape if not host.is_nested else (host.numel(), *[1] * (host.dim() - 1)),
         None,
         None,
         _STRIDED,

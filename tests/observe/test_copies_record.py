@@ -198,3 +198,9 @@ def test_nothing_is_left_when_the_watch_ends() -> None:
         assert copies.inflight.handlers.every
     assert not copies.inflight.handlers.every
     assert not copies.inflight.landing
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_moved_like_any_other() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
+    assert only(lambda: nested.to("cuda")).tensor.shape == ()

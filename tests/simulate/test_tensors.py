@@ -226,6 +226,19 @@ def test_nested_tensors_compute() -> None:
     assert [t.sum().item() for t in (jagged * 2).unbind()] == [12, 6]
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_an_encoder_takes_its_fast_path_with_a_padding_mask(mode: Any) -> None:
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    x = torch.randn(2, 5, 8)
+    pad = torch.arange(5) >= torch.tensor([[3], [5]])
+    with mode():
+        plain = encoder(x, src_key_padding_mask=pad)
+        moved = encoder.cuda()(x.cuda(), src_key_padding_mask=pad.cuda())
+    assert torch.equal(moved.cpu(), plain)
+
+
 def test_channels_last_is_kept() -> None:
     image = torch.randn(2, 3, 8, 8, device="cuda").to(memory_format=torch.channels_last)
     layer = nn.Conv2d(3, 4, 3).cuda().to(memory_format=torch.channels_last)
