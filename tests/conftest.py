@@ -92,7 +92,7 @@ def _leftovers(before: dict[str, int]) -> list[str]:
     state = sys.modules.get("devguard.simulate.state")
     if state is not None and state.active() is not None:
         found.append(f"simulation of {state.active().spec}")
-    if type(vars(sys.modules["torch"].nn.Module)["__init__"]).__name__ == "FunctionWrapper":
+    if type(vars(sys.modules["torch"].nn.Module)["__init__"]).__name__ == "Proxy":
         found.append("wrapped constructor of torch.nn.Module")
     found += [f"thread {thread.name}" for thread in threading.enumerate() if "devguard" in thread.name.lower()]
     after = _names()
