@@ -90,7 +90,9 @@ BACKWARD: dict[str, tuple[str, str]] = {
 
 # Inside a simulation C++ takes, for tensor subclasses, a way through these backwards that does not wait: one op of it, which runs
 # once in each node, stands for the wait on CUDA.
-SIMULATED_BACKWARD: dict[str, str] = {"CumprodBackward": "aten::max"}
+SIMULATED_BACKWARD: dict[str, tuple[str, ...]] = {
+    "CumprodBackward": ("aten::max", "aten::stack"),  # the second up to PyTorch 2.11
+}
 
 # Frames of torch that pass a call on and mean nothing of their own.
 TRANSPARENT: tuple[str, ...] = (

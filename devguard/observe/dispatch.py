@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
 
+from devguard.observe import older_torch
 from devguard.observe.dynamo import keep_dynamo_out
 from devguard.observe.frames import Located, RawSite, raw_site, user_frame
 from devguard.observe.origins import Origin, bounded, storage_key
@@ -108,12 +109,18 @@ class DispatchMode(TorchDispatchMode):
         return True
 
     @classmethod
+    def is_infra_mode(cls) -> bool:
+        """The same for PyTorch 2.8."""
+        return older_torch.NEEDED
+
+    @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """No wrapper around every op: see `dynamo.py`."""
         return False
 
     def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        older_torch.accept_higher_order_ops(type(self))
         self.recorder = recorder
         self.handlers = handlers
         self.plans: dict[Any, Plan] = {}

@@ -17,6 +17,7 @@ from devguard.observe.optimizers_facts import OptimizerFacts, StateFact, StateSt
 from devguard.observe.optimizers_known import Known
 from devguard.observe.origins import Origin, stations, storage_key
 from devguard.observe.recorder import Recorder
+from devguard.observe.symbolize import name_of_code
 
 _Tensor = torch.Tensor
 _ITEMS = 8  # entries looked at in a list of tensors (LBFGS's history)
@@ -191,7 +192,7 @@ def _holds(key: int) -> Callable[[Any], bool]:
 def _in_constructor(origin: Origin | None) -> bool:
     """Was a tensor made while its holder was constructed?"""
     code = origin.site[0] if origin is not None and origin.site is not None else None
-    return code is not None and ".__init__" in getattr(code, "co_qualname", f".{code.co_name}")
+    return code is not None and ".__init__" in name_of_code(code)
 
 
 def is_optimizer_like(owner: Any) -> bool:

@@ -72,6 +72,8 @@ class Plan:
         self.fresh = self.name in FRESH_ALIAS or (makes_tensor and not aliased and self.name not in _SHARES_INPUT)
         self.copies = self.name in _COPIES
         self.constructor = self.name == "aten::empty"
-        self.composite = schema.name.startswith("aten::") and torch._C._dispatch_has_kernel_for_dispatch_key(
-            func.name(), "CompositeImplicitAutograd"
+        self.composite = (
+            schema.name.startswith("aten::")
+            and torch._C._dispatch_has_kernel(func.name())  # some are TorchScript's alone (aten::dim in PyTorch 2.8)
+            and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
         )

@@ -8,8 +8,8 @@ import functools
 import linecache
 from types import CodeType
 
-from devguard.observe.columns import span_of
 from devguard.observe.frames import PROJECT, RawSite, kind_of
+from devguard.observe.older_python import qualified_name, span_of
 from devguard.observe.site import Site
 
 _COMPOUND = (
@@ -129,6 +129,12 @@ def site_at(filename: str, line: int, function: str) -> Site | None:
     return None if statement is None else site_of_node(filename, statement, function)
 
 
+def name_of_code(code: CodeType) -> str:
+    """The qualified name of a function: `Net.forward`."""
+    name: str | None = getattr(code, "co_qualname", None)
+    return qualified_name(module_ast(code.co_filename), code) if name is None else name
+
+
 def site_of_node(filename: str, statement: ast.stmt, function: str) -> Site:
     """The site of a statement that was found in the source."""
     first = statement.lineno
@@ -144,7 +150,7 @@ def site_of(code: CodeType, lasti: int) -> Site:
 
 @functools.lru_cache(maxsize=8192)
 def _site_of(filename: str, code: CodeType, lasti: int) -> Site:
-    function = getattr(code, "co_qualname", code.co_name)
+    function = name_of_code(code)
     span = position(code, lasti)
     if span is None:
         line = code.co_firstlineno

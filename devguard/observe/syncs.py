@@ -72,7 +72,7 @@ class Syncs:
         for op in {op for op, _ in BACKWARD.values()}:
             handlers.after[f"aten::{op}"].append(shielded("syncs: forward", self.forward))
         if self.recorder.facts.simulated:
-            for op in SIMULATED_BACKWARD.values():
+            for op in {op for ops in SIMULATED_BACKWARD.values() for op in ops}:
                 handlers.before[op].append(shielded("syncs: simulated backward", self.before_simulated))
         self.entries.register(handlers)
 
@@ -118,7 +118,7 @@ class Syncs:
     def before_simulated(self, op: Op) -> None:
         """An op that stands for a wait which C++ does not make for a simulated tensor."""
         node = autograd_node()
-        if SIMULATED_BACKWARD.get(node) == op.plan.name:
+        if op.plan.name in SIMULATED_BACKWARD.get(node, ()):
             self.wait(SyncOp("aten::_local_scalar_dense", "DG205", "library", hidden=BACKWARD[node][1]), 1, op)
 
     def wait(self, sync: SyncOp, times: int, op: Op) -> None:

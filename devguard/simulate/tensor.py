@@ -20,7 +20,7 @@ _OWN = frozenset({"_host", "_index", "_kept"})
 
 # PyTorch 2.8 (no longer 2.11) breaks, now and then, when garbage is collected in the moment in which C++ takes the last reference to the
 # Python object of a storage of a class of its own. A tensor that holds that object gives no such moment.
-_KEEPS_STORAGES = TorchVersion(torch.__version__) < (2, 11)
+_KEEPS_STORAGES = TorchVersion(torch.__version__) < "2.11"
 
 
 class SimTensor(torch.Tensor):

@@ -140,7 +140,8 @@ def test_pickling_a_host_tensor_is_no_wait() -> None:
 def test_two_reads_of_one_statement_are_one_fact_with_both_names() -> None:
     with observing() as syncs:
         a, b = torch.ones((), device="cuda"), torch.ones((), device="cuda")
-        assert a.item() + b.item() == 2
+        total = a.item() + b.item()
+    assert total == 2
     (fact,) = facts(syncs)
     assert (fact.tally.count, fact.names) == (2, ["a", "b"])
 

@@ -232,7 +232,7 @@ def optimizer_entries() -> Iterator[tuple[str, Any, Any, dict[str, Any]]]:
             kinds += [{"foreach": False, **({"fused": False} if "fused" in info.supported_impls else {})}]
             kinds += [{k: True} for k in ("foreach", "fused") if k in info.supported_impls]
             for flags in kinds:
-                if flags.get("fused") and "cpu" not in info.supports_fused_on:
+                if flags.get("fused") and not {"cpu", "cuda"} <= {str(name) for name in info.supports_fused_on}:
                     continue
                 name = ",".join(f"{k}={v}" for k, v in flags.items()) or "default"
                 yield f"{info.optim_cls.__name__}-{config.desc}-{name}", info, config, flags
