@@ -13,6 +13,7 @@ from torch.utils.data import dataloader
 from devguard.observe.copies_facts import CopyFacts, LoaderFact
 from devguard.observe.frames import RawSite, raw_site
 from devguard.observe.names import name_of_object
+from devguard.observe.namespaces import instance_dict
 from devguard.observe.origins import Origin, stations, storage_key
 from devguard.observe.patching import Patches
 from devguard.observe.recorder import Recorder
@@ -104,16 +105,18 @@ def tensors_in(batch: Any) -> Iterator[tuple[Any, str]]:
     todo: list[tuple[Any, str, int]] = [(batch, "", 0)]
     while todo and left:
         value, hidden, depth = todo.pop()
-        if isinstance(value, torch.Tensor):
+        kind = type(value)  # isinstance() would ask a proxy for its `__class__`
+        if issubclass(kind, torch.Tensor):
             left -= 1
             yield value, hidden
         elif depth >= _DEPTH:
             continue
-        elif isinstance(value, dict):
+        elif issubclass(kind, dict):
             todo.extend((inner, hidden, depth + 1) for inner in list(dict.values(value))[:_TENSORS])
-        elif isinstance(value, (list, tuple)):
-            todo.extend((inner, hidden, depth + 1) for inner in list(value)[:_TENSORS])
-        elif type(value).__flags__ & 512 and isinstance(getattr(value, "__dict__", None), dict):
-            seen_by_pinning = isinstance(value, (Mapping, Sequence)) or hasattr(type(value), "pin_memory")
-            own = hidden or ("" if seen_by_pinning else type(value).__name__)
-            todo.extend((inner, own, depth + 1) for inner in list(vars(value).values())[:_TENSORS])
+        elif issubclass(kind, (list, tuple)):
+            kind_of_list = list if issubclass(kind, list) else tuple
+            todo.extend((inner, hidden, depth + 1) for inner in list(kind_of_list.__iter__(value))[:_TENSORS])
+        elif kind.__flags__ & 512 and (held := instance_dict(value)):
+            seen_by_pinning = issubclass(kind, (Mapping, Sequence)) or hasattr(kind, "pin_memory")
+            own = hidden or ("" if seen_by_pinning else kind.__name__)
+            todo.extend((inner, own, depth + 1) for inner in list(held.values())[:_TENSORS])

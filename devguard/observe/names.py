@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -75,7 +76,8 @@ class _Walk:
                 beyond.append((path, obj, level))
                 continue
             self.seen.add(id(obj))
-            queue.extend((path + suffix, child, level + 1) for suffix, child in children(obj) if not is_value(child))
+            inner = ((path + suffix, child, level + 1) for suffix, child in children(obj) if not is_value(child))
+            queue.extend(islice(inner, budget))
         return None, beyond, budget
 
 

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from devguard.observe.construction import Construction
 from devguard.observe.frames import PROJECT, RawSite, kind_of, own_site, raw_site
 from devguard.observe.module_stack import ModuleStack, registered
-from devguard.observe.namespaces import namespaces
+from devguard.observe.namespaces import instance_dict, is_value, namespaces
 from devguard.observe.optimizers_facts import HolderFact, HolderStory, OptimizerFacts
 from devguard.observe.optimizers_known import Known
 from devguard.observe.optimizers_state import tensor_fact
@@ -286,13 +286,14 @@ def _modules_in_sight(frame: FrameType) -> list[Any]:
     for space in namespaces(frame):
         for _, value in space:
             held = [value, *_attributes(value)]
-            found.update((id(item), item) for item in held if isinstance(item, torch.nn.Module))
+            found.update((id(item), item) for item in held if issubclass(type(item), torch.nn.Module))
     return list(found.values())
 
 
 def _attributes(value: Any) -> list[Any]:
-    inner = getattr(value, "__dict__", None) if type(value).__module__ != "builtins" else None
-    return list(inner.values())[:_ATTRIBUTES] if type(inner) is dict else []
+    if is_value(value) or type(value).__module__ == "builtins":
+        return []
+    return list(instance_dict(value).values())[:_ATTRIBUTES]
 
 
 def _trained(param: Any) -> bool:

@@ -12,7 +12,7 @@ import torch
 from devguard.observe.dispatch import Op
 from devguard.observe.facts import TensorFact
 from devguard.observe.frames import RawSite, raw_site
-from devguard.observe.namespaces import search
+from devguard.observe.namespaces import instance_dict, search
 from devguard.observe.optimizers_facts import OptimizerFacts, StateFact, StateStory
 from devguard.observe.optimizers_known import Known
 from devguard.observe.origins import Origin, stations, storage_key
@@ -209,8 +209,8 @@ def _groups_of(owner: Any) -> list[dict[str, Any]]:
     """The parameter groups of an optimizer, or of the one that a wrapper holds."""
     groups: Any = getattr(owner, "param_groups", None)
     if groups is None:
-        held = list(getattr(owner, "__dict__", {}).values())
-        groups = next((value.param_groups for value in held if isinstance(value, torch.optim.Optimizer)), None)
+        held = list(instance_dict(owner).values())
+        groups = next((value.param_groups for value in held if issubclass(type(value), torch.optim.Optimizer)), None)
     if not isinstance(groups, list) or not all(isinstance(group, dict) and "params" in group for group in groups):
         return []
     return groups

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from devguard.observe.construction import construction_site
 from devguard.observe.frames import raw_site
 from devguard.observe.names import name_of_object
-from devguard.observe.namespaces import namespaces
+from devguard.observe.namespaces import instance_dict, namespaces
 from devguard.observe.process_facts import ModelUse, ProcessFacts
 from devguard.observe.recorder import Recorder
 
@@ -82,8 +82,8 @@ class Models:
         for space in namespaces(frame):
             for name, value in space:
                 for path, found in _near(name, value):
-                    text = str(found) if isinstance(found, torch.device) else found
-                    if isinstance(text, str) and self.named is not None and self.named.fullmatch(text):
+                    text = str(found) if issubclass(type(found), torch.device) else found
+                    if issubclass(type(text), str) and self.named is not None and self.named.fullmatch(text):
                         return f"{path} is {text}"
         return ""
 
@@ -101,7 +101,7 @@ class Models:
 def _near(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """A variable and what it holds at one remove under a name that speaks of a device."""
     yield name, value
-    inner = value if type(value) is dict else getattr(value, "__dict__", None) if not isinstance(value, type) else None
+    inner = value if type(value) is dict else None if issubclass(type(value), type) else instance_dict(value)
     if type(inner) is dict and len(inner) < 200:
         for key, held in list(inner.items()):
             if isinstance(key, str) and "device" in key:
@@ -115,10 +115,8 @@ def size_of(module: Any) -> int:
 
 def parameters_of(module: Any) -> Iterator[Any]:
     """The parameters of a module, depth first; no method of its own is called."""
-    own = module.__dict__
-    for parameter in (own.get("_parameters") or {}).values():
-        if parameter is not None:
-            yield parameter
-    for inner in (own.get("_modules") or {}).values():
-        if inner is not None:
-            yield from parameters_of(inner)
+    todo = [module]  # no recursion: a chain of modules may be deeper than Python recurses
+    while todo:
+        own = todo.pop().__dict__
+        yield from (parameter for parameter in list((own.get("_parameters") or {}).values()) if parameter is not None)
+        todo.extend(inner for inner in reversed(list((own.get("_modules") or {}).values())) if inner is not None)

@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from devguard.observe import source
-from devguard.observe.namespaces import Scope
+from devguard.observe.namespaces import Scope, instance_dict
 from devguard.observe.symbolize import module_ast, position, statement_at
 
 _CASTS = frozenset({"float", "int", "bool", "complex", "round", "abs", "divmod", "pow", "hash"})
@@ -215,9 +215,7 @@ def _reading_at(code: CodeType, lasti: int) -> Reading:
 
 def _step_in(value: Any, name: str) -> Any:
     """The attribute `name`, looked up in plain namespaces only: no property and no __getattr__ runs."""
-    own = getattr(value, "__dict__", None) if not isinstance(value, type) else None
-    if type(own) is not dict:
-        return None
+    own = {} if issubclass(type(value), type) else instance_dict(value)
     if name in own:
         return own[name]
     for table in ("_parameters", "_buffers", "_modules"):
