@@ -15,7 +15,7 @@ import torch
 from torch._C import DispatchKey
 
 from devguard.knowledge import placement
-from devguard.simulate import scalars
+from devguard.simulate import scalars, state
 from devguard.simulate.devices import driver_error
 from devguard.simulate.tensor import SimTensor
 
@@ -176,7 +176,16 @@ def _first_of_any(call: Call) -> int:
 
 def _in_parts(key: DispatchKey) -> Rule:
     """No kernel of CUDA's own: run the ops it is made of."""
-    return lambda call: Parts(call.plan.func._op_dk(key, *call.args, **call.kwargs))
+
+    def rule(call: Call) -> int | Parts:
+        try:
+            return Parts(call.plan.func._op_dk(key, *call.args, **call.kwargs))
+        except RuntimeError as error:
+            if f" {state.current().devices.kind.hidden}:" not in str(error):
+                raise
+            return iterator(call)  # made of no ops but of an iterator over its operands (ldexp in PyTorch 2.11)
+
+    return rule
 
 
 def _exact(wrapper: str, checked: Sequence[str]) -> Rule:

@@ -285,7 +285,7 @@ CASES = (
         outs = [m(x) for m in models]
         """,
         rules="DG101",
-        tensor="models[1].weight|x",
+        tensor="models[1].weight|m.weight|x",  # Python 3.12 knows the name inside the brackets
     ),
     Case(
         "moved copy thrown away",
