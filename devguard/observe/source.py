@@ -153,9 +153,25 @@ def operand_at(frame: FrameType | None, tensor: Any, variables: dict[str, Any]) 
             continue  # it is no tensor: `self` of ``self.layer(x)``
         else:
             score, name = 2 if isinstance(base, ast.Name) else 3, text_of(operand)
+            if _is_elsewhere(operand, tensor, variables):
+                score = 1
         if score > best:
             best, text, found = score, name, value
     return (text if len(text) <= 80 else text[:77] + "..."), found
+
+
+def _is_elsewhere(operand: ast.expr, tensor: Any, variables: dict[str, Any]) -> bool:
+    """Is an operand that holds no tensor of this device made from one of another, or, beside one on the host, with ``device=``?"""
+    if _moves(operand):
+        return False
+    for node in ast.walk(operand):
+        if isinstance(node, ast.keyword) and node.arg == "device" and tensor.get_device() < 0:
+            return not (isinstance(node.value, ast.Constant) and node.value.value == "cpu")
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+            value = look_up(node, variables)
+            if isinstance(value, torch.Tensor) and value.device != tensor.device and value.dim():
+                return True
+    return False
 
 
 def _moves(operand: ast.expr) -> bool:

@@ -62,4 +62,22 @@ CASES = (
         """,
         rules="DG108",
     ),
+    Case(
+        "made inline beside the result of a model",
+        """
+        model = nn.Linear(3, 3).cuda()
+        x = torch.randn(2, 3, device="cuda")
+        model(x) + torch.zeros(3)  # cause
+        """,
+        rules="DG108",
+        tensor="torch.zeros(3)",
+    ),
+    Case(
+        "made inline beside another that says its device",
+        """
+        torch.ones(3, device="cuda") * torch.ones(3)  # cause
+        """,
+        rules="DG108",
+        tensor="torch.ones(3)",
+    ),
 )
