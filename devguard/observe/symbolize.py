@@ -6,7 +6,8 @@ import ast
 import dis
 import functools
 import linecache
-from types import CodeType
+import sys
+from types import CodeType, ModuleType
 
 from devguard.observe.frames import PROJECT, RawSite, kind_of
 from devguard.observe.older_python import qualified_name, span_of
@@ -30,15 +31,35 @@ Span = tuple[int, int, int, int]
 
 
 @functools.lru_cache(maxsize=256)
+def lines_of(filename: str) -> tuple[str, ...]:
+    """The lines of a file as they were when they were first asked for: one that is edited during the run keeps them."""
+    return tuple(linecache.getlines(filename) or _lines_of_loader(filename))
+
+
+def line_of(filename: str, line: int) -> str:
+    """One line of a file, empty where there is none."""
+    lines = lines_of(filename)
+    return lines[line - 1] if 0 < line <= len(lines) else ""
+
+
+@functools.lru_cache(maxsize=256)
 def module_ast(filename: str) -> ast.Module | None:
     """The parsed source of a file, None where it is missing or is no Python of this version."""
-    source = "".join(linecache.getlines(filename))
+    source = "".join(lines_of(filename))
     if not source:
         return None
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _lines_of_loader(filename: str) -> list[str]:
+    """The source of a module that lies in no plain file (in a zip file) as its loader gives it; linecache keeps it."""
+    for module in list(sys.modules.values()):
+        if isinstance(module, ModuleType) and vars(module).get("__file__") == filename:
+            return linecache.getlines(filename, vars(module))
+    return []
 
 
 def position(code: CodeType, lasti: int) -> Span | None:
@@ -115,7 +136,7 @@ def statement_at(filename: str, line: int) -> ast.stmt | None:
 
 
 def _text(filename: str, line: int, end_line: int, column: int) -> str:
-    lines = linecache.getlines(filename)[line - 1 : end_line]
+    lines = lines_of(filename)[line - 1 : end_line]
     if not lines:
         return ""
     head = lines[0].rstrip("\n")
@@ -154,11 +175,11 @@ def _site_of(filename: str, code: CodeType, lasti: int) -> Site:
     span = position(code, lasti)
     if span is None:
         line = code.co_firstlineno
-        return Site(filename, line, line, 0, 0, function, linecache.getline(filename, line).strip())
+        return Site(filename, line, line, 0, 0, function, line_of(filename, line).strip())
     line, end_line, column, end_column = span
     statement = statement_at(filename, line)
     if statement is None:
-        text = linecache.getline(filename, line)
+        text = line_of(filename, line)
         return Site(filename, line, end_line, max(column, 0), max(end_column, 0), function, text.strip())
     first = statement.lineno
     last = _header_end(statement) if isinstance(statement, _COMPOUND) else (statement.end_lineno or first)
@@ -173,7 +194,7 @@ def _site_of(filename: str, code: CodeType, lasti: int) -> Site:
 
 def characters(filename: str, line: int, column: int) -> int:
     """A column in characters: Python counts the UTF-8 bytes before it."""
-    return len(linecache.getline(filename, line).encode()[:column].decode(errors="ignore"))
+    return len(line_of(filename, line).encode()[:column].decode(errors="ignore"))
 
 
 def where(raw: RawSite | None) -> Site | None:

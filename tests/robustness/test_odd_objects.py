@@ -282,7 +282,7 @@ def test_a_model_of_ten_thousand_modules_is_moved_and_run(watched):
     began = time.process_time()
     model.to("cuda")
     x = torch.ones(1, 1, device="cuda")
-    for layer in model[:200]:
+    for layer in model[:20]:
         layer(x)
     with pytest.raises(RuntimeError, match="same device"):
         model[9_999](torch.ones(1, 1))
