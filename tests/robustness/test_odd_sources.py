@@ -73,16 +73,18 @@ def test_a_source_that_became_something_else_is_no_error(module):
 
 
 def test_a_source_that_is_edited_during_the_run_is_shown_as_it_ran(module):
-    code, file = module("edited", CODE)
+    source = CODE + "\n\ndef make():\n    return torch.ones(3)\n"
+    code, file = module("edited", "import torch\n" + source)
     with devguard.simulate("cuda:1"), devguard.watch() as watch:
-        x = torch.ones((), device="cuda")
-        code.read(x)
-        file.write_text("# one more line\n# and another\n" + CODE.replace("x.item()", "x + 1"))
+        made = code.make()
+        x = torch.ones(3, device="cuda")
+        code.read(x.sum())  # the first thing to report: the file is read
+        file.write_text("import torch\n# one more line\n# and another\n" + source.replace("3", "4"))
         linecache.checkcache()  # as every traceback does that is printed
-        for _ in range(9):
-            code.read(x)
-    (found,) = watch.report.findings
-    assert (found.where.line, found.where.text) == (3, "return x.item()")
+        with pytest.raises(RuntimeError, match="same device"):
+            x + made
+    found = watch.report.findings[0]
+    assert (found.rule, found.cause.line, found.cause.text) == ("DG108", 8, "return torch.ones(3)")
 
 
 def test_a_source_that_became_binary_is_no_error(module):
