@@ -22,6 +22,7 @@ RENDERERS = {
     "github": "devguard.report.github",
 }
 STDERR = "-"
+_DESCRIPTOR = re.compile(r"/dev/std(out|err)|/dev/fd/(\d+)|/proc/self/fd/(\d+)")
 
 
 def render(report: Report, name: str) -> str:
@@ -34,15 +35,22 @@ def emit(report: Report, targets: Iterable[str], *, color: str = "auto", on_stde
     """Write the report to every FORMAT:PATH target, and as text to stderr when `on_stderr` and no text target is given.
 
     A target that can't be written costs one line on stderr, and then the text report goes there in its place. Never
-    raises for a target; the result says whether all were written.
+    raises; the result says whether all were written.
     """
-    targets = list(targets)
+    try:
+        return _emit(report, list(targets), color, on_stderr)
+    except Exception as problem:  # even the way to tell it failed: the program's own result matters more
+        _to(sys.stderr, f"devguard: can't write its report: {reason(problem)}\n")
+        return False
+
+
+def _emit(report: Report, targets: list[str], color: str, on_stderr: bool) -> bool:
     failed = False
     shown = any(target == f"text:{STDERR}" for target in targets)
     for target in targets:
         name, _, path = target.partition(":")
-        path = expand(path, report)
         try:
+            path = expand(path, report)
             if path == STDERR:
                 to_stderr(_stderr_text(report, name, color))
             else:
@@ -65,11 +73,19 @@ def expand(path: str, report: Report) -> str:
 def write_file(path: str, text: str) -> None:
     """Write a file so that readers see the old content or the new one, never a part. Raises OSError."""
     data = text.encode("utf-8", "backslashreplace")
-    path = os.path.realpath(path)
-    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):  # a pipe or a device can't be replaced
-        with open(path, "wb", buffering=0) as stream:
+    descriptor = _DESCRIPTOR.fullmatch(path)
+    if descriptor is not None:  # the process's own stream: what it has written there stays
+        number = next(group for group in descriptor.groups() if group is not None)
+        for printed in (sys.stdout, sys.stderr):
+            _to(printed, "")
+        with open(os.dup({"out": 1, "err": 2}.get(number) or int(number)), "wb") as stream:
             stream.write(data)
         return
+    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):  # a pipe or a device can't be replaced
+        with open(path, "wb") as stream:
+            stream.write(data)
+        return
+    path = os.path.realpath(path)
     folder = os.path.dirname(path)
     os.makedirs(folder, exist_ok=True)
     handle, scratch = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(path)[:50]}.")
