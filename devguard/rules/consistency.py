@@ -51,7 +51,7 @@ def _of_mismatch(mismatch: Mismatch) -> Iterator[Finding]:
     for odd in _one_per_holder([o for o in verdict.odd if not _follows(o, mismatch)] or verdict.odd):
         shown.add(_group(odd))
         found = _finding(odd, verdict, mismatch)
-        lines.add((found.rule, found.cause))
+        lines.update(_same_change(found))
         yield found
     if verdict.expected == HOST:
         return
@@ -61,9 +61,17 @@ def _of_mismatch(mismatch: Mismatch) -> Iterator[Finding]:
             continue
         shown.add(group)
         found = _finding(other, verdict, mismatch, certain=False)
-        if other.kind in ("parameter", "buffer") and (found.rule, found.cause) in lines:
-            continue  # the rest of a model that one line has left on the wrong device
+        model, attribute = _same_change(found)
+        if (other.kind in ("parameter", "buffer") and model in lines) or attribute in lines:
+            continue  # the rest of a model, or of objects of one class, that one line has left on the wrong device
+        lines.add(attribute)
         yield found
+
+
+def _same_change(found: Finding) -> tuple[object, object]:
+    """What changing the one line mends too: all parameters that it left, and the attribute of every object that it made."""
+    holder, _, attribute = found.tensor.name.rpartition(".") if found.tensor else ("", "", "")
+    return (found.rule, found.cause), (found.rule, found.cause, attribute if holder else found.message)
 
 
 def _group(operand: OperandFact) -> object:

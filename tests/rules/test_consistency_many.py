@@ -79,3 +79,32 @@ def test_the_program_without_its_mistakes_is_left_alone(name: str, tmp_path: Pat
     report = _run(_mended(name), tmp_path / "mended.py")
     assert report.exception is None
     assert [f.message for f in _shown(report)] == []
+
+
+CACHES = """
+class Cache:
+    def __init__(self):
+        self.k = torch.zeros(2, 4)
+        self.v = torch.zeros(2, 4)
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q = nn.Linear(4, 4)
+    def forward(self, x, cache):
+        cache.k = cache.k + self.q(x)
+        cache.v = cache.v + x
+        return cache.k + cache.v
+
+model = nn.ModuleList(Block() for _ in range(3)).to("cuda")
+caches = [Cache() for _ in model]
+x = torch.ones(2, 4, device="cuda")
+for block, cache in zip(model, caches):
+    x = block(x, cache)
+"""
+
+
+def test_a_line_that_made_the_same_attribute_of_many_objects_is_one_mistake(tmp_path: Path) -> None:
+    report = _run(PRELUDE + CACHES, tmp_path / "program.py")
+    lines = [found.cause.text for found in _shown(report) if found.cause is not None]
+    assert sorted(lines) == ["self.k = torch.zeros(2, 4)", "self.v = torch.zeros(2, 4)"]
