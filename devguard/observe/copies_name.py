@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from types import FrameType
 from typing import Any
 
@@ -15,7 +14,7 @@ from devguard.observe.facts import TensorFact
 from devguard.observe.frames import PROJECT, kind_of, user_frame
 from devguard.observe.names import name_of, name_where
 from devguard.observe.origins import Origin, shape_of, storage_key
-from devguard.observe.symbolize import position, statement_at
+from devguard.observe.symbolize import lines_of, position, statement_at
 
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
@@ -49,7 +48,7 @@ def assigned_number(frame: FrameType | None) -> str:
         node = statement_at(inner.f_code.co_filename, span[0])
     if not isinstance(node, (ast.Assign, ast.AugAssign)):
         return ""
-    text = ast.get_source_segment("".join(linecache.getlines(inner.f_code.co_filename)), node.value)
+    text = ast.get_source_segment("".join(lines_of(inner.f_code.co_filename)), node.value)
     return text or source.text_of(node.value)
 
 

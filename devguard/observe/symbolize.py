@@ -33,6 +33,8 @@ Span = tuple[int, int, int, int]
 @functools.lru_cache(maxsize=256)
 def lines_of(filename: str) -> tuple[str, ...]:
     """The lines of a file as they were when they were first asked for: one that is edited during the run keeps them."""
+    if filename == "<string>":
+        return ()  # any text that was compiled is called so, while Python 3.13 remembers that of `python -c` alone
     return tuple(linecache.getlines(filename) or _lines_of_loader(filename))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import dis
-import linecache
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
@@ -16,7 +15,7 @@ from typing import Any
 
 from devguard.observe import source
 from devguard.observe.namespaces import Scope, instance_dict
-from devguard.observe.symbolize import module_ast, position, statement_at
+from devguard.observe.symbolize import lines_of, module_ast, position, statement_at
 
 _CASTS = frozenset({"float", "int", "bool", "complex", "round", "abs", "divmod", "pow", "hash"})
 _BUILTINS = frozenset({"max", "min", "sorted", "sum", "any", "all", "filter", "list", "tuple", "set"})
@@ -46,7 +45,7 @@ UNKNOWN = Reading("read", "", ())
 
 def text_of(node: ast.expr, filename: str = "") -> str:
     """The expression as it is written, but for its quotes, on one line and cut where it is very long."""
-    lines = linecache.getlines(filename)[node.lineno - 1 : node.end_lineno] if filename else []
+    lines = lines_of(filename)[node.lineno - 1 : node.end_lineno] if filename else []
     text = _as_written(node, lines[0]) if len(lines) == 1 else source.text_of(node)
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
 
