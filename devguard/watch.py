@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from devguard.autostart import switched_off
+from devguard.decorating import around
 from devguard.knowledge.device_errors import is_device_error
 from devguard.observe.compiled import Compiled
 from devguard.observe.consistency import Consistency
@@ -57,6 +59,9 @@ _OBSERVERS: tuple[Callable[[Recorder, Handlers], Observer], ...] = (
 
 # The watches in force in this process, so that devguard.step() reaches one that sleeps too.
 _RUNNING: list[Watch] = []
+
+# Patches are chains of what stood there before: two threads that begin or end a watch at once would tear them.
+_PATCHING = threading.RLock()
 
 
 def watch(model: torch.nn.Module | None = None, *, options: Options | None = None, **overrides: Any) -> Watch:
@@ -122,16 +127,17 @@ class Watch:
         """Put every hook, patch and the mode in place."""
         recorder = mode.recorder
         recorder.active = True
-        for observer in self._observers:
-            mode.handlers.keep_first()
-            if observer in self._staying:
-                continue
-            if getattr(observer, "stays", False):
-                self._staying.append(observer)
-            try:
-                observer.start()
-            except Exception as problem:
-                recorder.fail(observer.name, problem)
+        with _PATCHING:
+            for observer in self._observers:
+                mode.handlers.keep_first()
+                if observer in self._staying:
+                    continue
+                if getattr(observer, "stays", False):
+                    self._staying.append(observer)
+                try:
+                    observer.start()
+                except Exception as problem:
+                    recorder.fail(observer.name, problem)
         mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _detach(self, mode: DispatchMode) -> None:
@@ -145,7 +151,8 @@ class Watch:
 
     def _stop(self, observer: Observer) -> None:
         try:
-            observer.stop()
+            with _PATCHING:
+                observer.stop()
         except Exception as problem:
             if self._recorder is not None:
                 self._recorder.fail(observer.name, problem)
@@ -189,14 +196,14 @@ class Watch:
         self.stop()
 
     def __call__(self, function: F) -> F:
-        """As a decorator: every call of the function is watched anew, its report is this watch's `report`."""
+        """As a decorator: every call of the function is watched anew, its report is this watch's `report`.
 
-        @functools.wraps(function)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return function(*args, **kwargs)
+        A call inside another one (recursion, a second thread) is part of that one's run. Generators and coroutines are watched while
+        they run to their end, not only while they are made."""
+        return around(function, self._for_one_call)
 
-        return watched  # type: ignore[return-value]
+    def _for_one_call(self) -> AbstractContextManager[object]:
+        return self if self._mode is None else nullcontext()
 
     @property
     def sleeping(self) -> bool:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
 from devguard.observe.dispatch import DispatchMode, Handlers
 from devguard.observe.patching import Patches
 from devguard.observe.recorder import Recorder
@@ -34,14 +36,19 @@ class Threads:
 
     def _start(self, wrapped: Callable[..., Any], thread: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         target = getattr(getattr(thread, "_target", None), "__name__", "")
-        if self.recorder.active and target not in _LEFT_ALONE:
-            run = thread.run
+        if self.recorder.active and target not in _LEFT_ALONE and self._is_watched():
+            run = thread.run  # another watch's, where two are nested
             mode = DispatchMode(self.recorder, self.handlers)
 
             def watched() -> None:
-                del thread.run
+                vars(thread).pop("run", None)
                 with mode:
                     run()
 
             thread.run = watched
         return wrapped(*args, **kwargs)
+
+    def _is_watched(self) -> bool:
+        """Does the thread that starts another run under this watch? Others have nothing to pass on."""
+        modes = _get_current_dispatch_mode_stack()
+        return any(isinstance(mode, DispatchMode) and mode.recorder is self.recorder for mode in modes)

@@ -10,12 +10,9 @@ import torch
 import devguard
 from devguard.observe.frames import raw_site
 from devguard.observe.origins import LIMIT, Origin, Origins
-
-
-def own_bytes(snapshot: tracemalloc.Snapshot) -> int:
-    return sum(
-        line.size for line in snapshot.filter_traces([tracemalloc.Filter(True, "*devguard/*")]).statistics("filename")
-    )
+from devguard.observe.tally import Tally
+from tests.robustness import load
+from tests.robustness.load import own_bytes
 
 
 def test_memory_is_flat_over_many_ops():
@@ -29,9 +26,9 @@ def test_memory_is_flat_over_many_ops():
     try:
         with devguard.watch():
             work(2_000)
-            early = own_bytes(tracemalloc.take_snapshot())
+            early = own_bytes()
             work(10_000)
-            late = own_bytes(tracemalloc.take_snapshot())
+            late = own_bytes()
     finally:
         tracemalloc.stop()
     assert late - early < 2**20  # the table of origins may still fill up, to its limit (next test)
@@ -60,6 +57,48 @@ def test_a_finding_that_repeats_is_one_record():
     assert found.count == 3_000
 
 
+def test_a_million_events_take_no_more_memory_than_one():
+    tally = Tally()
+    tracemalloc.start()
+    try:
+        tally.hit(0, 2, 4)
+        early = tracemalloc.get_traced_memory()[0]
+        for step in range(1_000_000):
+            tally.hit(step, 2, 4)
+        late = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert (tally.count, tally.steps_hit, tally.bytes) == (1_000_001, 1_000_000, 4_000_004)
+    assert late - early < 1_000
+
+
+def test_the_load_command_measures_all_it_promises():
+    measured = list(load.measure(part=1_000))
+    assert [str(one) for one in measured if not one.fits] == []
+    assert len(measured) > 15
+    assert any("records" in one.what and one.value == 1 for one in measured)
+
+
+def test_the_load_command_sees_memory_that_grows():
+    kept = []
+
+    def work(count):
+        for number in range(count):
+            kept.append(load.Measured(str(number), 0, 0, ""))
+
+    _, growth = load.memory_over("leak", work, 10)
+    assert growth.fits  # nothing of devguard's own
+
+    def leak(count):
+        tally = Tally()
+        for number in range(count):
+            tally.hit(number, 2, nbytes=1 << 64)
+            kept.append(tally.bytes)  # numbers that devguard's code made
+
+    _, growth = load.memory_over("leak", leak, 200_000)
+    assert not growth.fits
+
+
 def test_many_steps_leave_memory_flat():
     with devguard.simulate("cuda:1"):
         model = torch.nn.Linear(2, 1).to("cuda")
@@ -77,9 +116,9 @@ def test_many_steps_leave_memory_flat():
             tracemalloc.start()
             try:
                 steps(50)
-                early = own_bytes(tracemalloc.take_snapshot())
+                early = own_bytes()
                 steps(400)
-                late = own_bytes(tracemalloc.take_snapshot())
+                late = own_bytes()
             finally:
                 tracemalloc.stop()
     assert late - early < 256 * 1024
