@@ -237,11 +237,16 @@ def test_many_watches_may_begin_and_end_at_once():
         except BaseException as problem:
             problems.append(problem)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
     assert problems == []
     assert {name: vars(torch.Tensor).get(name) for name in before} == before
     assert nn.Module._call_impl is forward
