@@ -10,8 +10,10 @@ import torch
 
 from devguard.observe.dispatch import Handlers
 from devguard.observe.frames import raw_site
+from devguard.observe.namespaces import instance_dict
 from devguard.observe.patching import Patches
 from devguard.observe.recorder import Recorder
+from devguard.observe.scan import slots
 
 _WHAT = "region compiled by torch.compile"
 _REPLAY = "replay of a CUDA graph"
@@ -59,3 +61,13 @@ class Compiled:
         if self.recorder.active:
             self._note(_REPLAY)
         return wrapped(*args, **kwargs)
+
+
+def compiled_operands(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    """(name, tensor) of what a module that torch.compile made was called with and of what it holds; nothing for another module."""
+    inner = (instance_dict(module).get("_modules") or {}).get("_orig_mod")
+    if inner is None or type(module).__name__ != "OptimizedModule":
+        return []
+    given = [*((f"input[{index}]", value) for index, value in enumerate(args)), *kwargs.items()]
+    found = [(name, value) for name, value in given if issubclass(type(value), torch.Tensor)]
+    return [*found, *((slot.path, slot.tensor) for slot in slots(inner))]

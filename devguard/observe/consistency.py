@@ -6,6 +6,7 @@ given are looked at once, so that one failure tells of all that is on the wrong 
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -15,6 +16,7 @@ import torch
 
 from devguard.knowledge.device_errors import generator_devices, host_argument, is_device_error, replicated_devices
 from devguard.observe.arrivals import Arrivals
+from devguard.observe.compiled import compiled_operands
 from devguard.observe.consistency_facts import ConsistencyFacts, Mismatch, Move, OperandFact, Stray
 from devguard.observe.consistency_locate import Locator
 from devguard.observe.consistency_survey import survey
@@ -105,6 +107,12 @@ class Consistency:
     def module_failed(self, module: Any, args: Any, kwargs: Any, error: BaseException) -> None:
         """An exception leaves a module: one that no op has shown?"""
         self.raised(error)
+        if self._last is None and is_device_error(str(error)):
+            given = compiled_operands(
+                module, args, kwargs
+            )  # no op of a compiled region is seen, but what it was called with is
+            if len({str(tensor.device) for _, tensor in given}) > 1:
+                self.record("torch.compile", given, str(error), sys._getframe())
 
     def ended_by(self, error: BaseException) -> None:
         """An exception ends the watched program."""
