@@ -41,6 +41,6 @@ def test_a_compiled_module_that_fails_for_another_reason_is_no_finding():
     torch._dynamo.reset()
     model = torch.compile(nn.Linear(2, 2), backend="eager")
     watch = devguard.watch()
-    with pytest.raises(Exception, match="[Ss]hape|size"), watch:
+    with pytest.raises(Exception, match=r"[Ss]hape|size"), watch:
         model(torch.ones(1, 3))
     assert watch.report.findings == []
