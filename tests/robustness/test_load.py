@@ -57,18 +57,18 @@ def test_a_finding_that_repeats_is_one_record():
     assert found.count == 3_000
 
 
-def test_a_million_events_take_no_more_memory_than_one():
+def test_any_number_of_events_takes_no_more_memory_than_one():
     tally = Tally()
     tracemalloc.start()
     try:
         tally.hit(0, 2, 4)
         early = tracemalloc.get_traced_memory()[0]
-        for step in range(1_000_000):
+        for step in range(300_000):
             tally.hit(step, 2, 4)
         late = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert (tally.count, tally.steps_hit, tally.bytes) == (1_000_001, 1_000_000, 4_000_004)
+    assert (tally.count, tally.steps_hit, tally.bytes) == (300_001, 300_000, 1_200_004)
     assert late - early < 1_000
 
 
@@ -86,8 +86,9 @@ def test_the_load_command_sees_memory_that_grows():
         for number in range(count):
             kept.append(load.Measured(str(number), 0, 0, ""))
 
-    _, growth = load.memory_over("leak", work, 10)
-    assert growth.fits  # nothing of devguard's own
+    with devguard.watch() as watch:
+        *_, growth = load.memory_over("leak", work, 10, watch)
+    assert growth.fits
 
     def leak(count):
         tally = Tally()
@@ -95,7 +96,8 @@ def test_the_load_command_sees_memory_that_grows():
             tally.hit(number, 2, nbytes=1 << 64)
             kept.append(tally.bytes)  # numbers that devguard's code made
 
-    _, growth = load.memory_over("leak", leak, 200_000)
+    with devguard.watch() as watch:
+        *_, growth = load.memory_over("leak", leak, 100_000, watch)
     assert not growth.fits
 
 
