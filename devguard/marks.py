@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import io
-import linecache
 import os
 import re
 import sys
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 
 from devguard.observe.frames import PROJECT, kind_of_file
 from devguard.observe.site import Site
+from devguard.observe.symbolize import read_lines
 from devguard.options import rule_prefix
 from devguard.rules.finding import Finding
 
@@ -129,7 +129,7 @@ def _covers(mark: Mark, site: Site, rule: str) -> bool:
 
 
 def _marks_of_file(name: str) -> tuple[Mark, ...]:
-    source = "".join(linecache.getlines(name))
+    source = "".join(read_lines(name))
     return marks_in(name, source) if "devguard" in source.lower() else ()
 
 

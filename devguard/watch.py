@@ -36,6 +36,7 @@ from devguard.observe.site import Site
 from devguard.observe.syncs import Syncs
 from devguard.observe.threads import Threads
 from devguard.options import Options
+from devguard.report._layout import clean, clean_source
 from devguard.report.build import build_report, incomplete_report
 from devguard.report.model import Report
 
@@ -302,13 +303,12 @@ def _note_for(report: Report, error: BaseException) -> str:
     lines_of = {(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)}
     about = [found for found in errors if any(_at(site, lines_of) for site in (found.where, found.called_from))]
     for found in about or (errors if is_device_error(str(error)) else ()):
-        lines = [f"devguard: {found.rule} {found.name}: {found.message}"]
+        lines = [f"devguard: {found.rule} {found.name}: {clean(found.message)}"]
         if found.cause is not None:
-            lines.append(
-                f"  change {found.cause.file}:{found.cause.line}: {found.cause.text.splitlines()[0] if found.cause.text else ''}"
-            )
+            text = found.cause.text.splitlines()[0] if found.cause.text else ""
+            lines.append(clean(f"  change {found.cause.file}:{found.cause.line}: {text}"))
         if found.fix is not None:
-            lines.append(f"  fix: {found.fix.text}")
+            lines += [clean_source(line) for line in f"  fix: {found.fix.text}".split("\n")]
         return "\n".join(lines)
     return ""
 

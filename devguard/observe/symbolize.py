@@ -6,6 +6,8 @@ import ast
 import dis
 import functools
 import linecache
+import os
+import stat
 import sys
 from types import CodeType, ModuleType
 
@@ -35,7 +37,16 @@ def lines_of(filename: str) -> tuple[str, ...]:
     """The lines of a file as they were when they were first asked for: one that is edited during the run keeps them."""
     if filename == "<string>":
         return ()  # any text that was compiled is called so, while Python 3.13 remembers that of `python -c` alone
-    return tuple(linecache.getlines(filename) or _lines_of_loader(filename))
+    return tuple(read_lines(filename) or _lines_of_loader(filename))
+
+
+def read_lines(filename: str) -> list[str]:
+    """The lines of a plain file as linecache has them: a program's code may name a pipe or a device, which would never end."""
+    try:
+        plain = stat.S_ISREG(os.stat(filename).st_mode)
+    except (OSError, ValueError):
+        plain = True  # there is none: linecache may know it in another way
+    return linecache.getlines(filename) if plain else []
 
 
 def line_of(filename: str, line: int) -> str:
