@@ -70,6 +70,20 @@ def op_subjects(every: int = 1, offset: int = 0, samples: int = 2) -> Iterator[S
                 yield f"{op.name}.{op.variant_test_name} sample {index}", _op(op, sample, backward)
 
 
+def error_subjects(every: int = 1, samples: int = 8) -> Iterator[Subject]:
+    """(name, code) for what `every`-th entries of op_db that know wrong inputs refuse: the exception must be the same."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    for op in [op for op in op_db if op.error_inputs_func is not None][::every]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.manual_seed(0)
+            for index, wrong in enumerate(op.error_inputs("cpu")):
+                if index >= samples:
+                    break
+                yield f"{op.name}.{op.variant_test_name} error {index}", _op(op, wrong.sample_input, backward=False)
+
+
 def _module(info: Any, case: Any) -> Callable[[], Any]:
     def run() -> Any:
         torch.manual_seed(1)

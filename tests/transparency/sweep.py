@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import devguard
 from tests.transparency.outcome import outcome
-from tests.transparency.subjects import Subject, module_subjects, op_subjects, optimizer_subjects
+from tests.transparency.subjects import Subject, error_subjects, module_subjects, op_subjects, optimizer_subjects
 
 
 class EmptyMode(TorchDispatchMode):
@@ -49,7 +49,9 @@ def main() -> int:
     """Run everything; exit status 1 when something differs."""
     every = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     inherent: list[str] = []
-    subjects = itertools.chain(op_subjects(every), module_subjects(every), optimizer_subjects(every))
+    subjects = itertools.chain(
+        op_subjects(every), error_subjects(every), module_subjects(every), optimizer_subjects(every)
+    )
     count, found = differences(subjects, inherent)
     print("\n".join([*(f"under any dispatch mode: {line}" for line in inherent), *found]))
     print(f"{count} subjects: {len(found)} differ under a watch, {len(inherent)} more under any dispatch mode")

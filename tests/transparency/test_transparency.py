@@ -7,12 +7,18 @@ import gc
 import torch
 
 import devguard
-from tests.transparency.subjects import module_subjects, op_subjects, optimizer_subjects
+from tests.transparency.subjects import error_subjects, module_subjects, op_subjects, optimizer_subjects
 from tests.transparency.sweep import differences
 
 
 def test_ops_give_the_same_bits_gradients_and_random_state_under_a_watch():
     count, found = differences(op_subjects(every=12, samples=1))
+    assert count > 40
+    assert found == []
+
+
+def test_wrong_inputs_are_refused_with_the_same_exceptions_under_a_watch():
+    count, found = differences(error_subjects(every=4))
     assert count > 40
     assert found == []
 
