@@ -57,7 +57,7 @@ class _Casts:
         self.cache: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def cast(self, value: Any, dtype: torch.dtype) -> Any:
-        if isinstance(value, SimTensor):
+        if _is_here(value):
             if not _eligible(value) or value.dtype == dtype:
                 return value
             if value.dtype != torch.float32 or not value.requires_grad or not value.is_leaf or value._is_view() \
@@ -81,10 +81,15 @@ def _eligible(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() and tensor.dtype != torch.float64
 
 
-def _tensors(values: Any) -> list[SimTensor]:
+def _is_here(value: Any) -> bool:
+    """Is it a tensor on a simulated device, also in a wrapper (of torch.func, or of a program's own class)?"""
+    return isinstance(value, SimTensor) or (isinstance(value, torch.Tensor) and value.is_cuda)
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
     found = []
     for v in values:
-        if isinstance(v, SimTensor):
+        if _is_here(v):
             found.append(v)
         elif isinstance(v, (list, tuple)):
             found.extend(_tensors(v))
@@ -157,7 +162,7 @@ def _float32_result(key: DispatchKeySet) -> Callable[..., Any]:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             with torch._C._ExcludeDispatchKeyGuard(key):
                 given = args[at] if at < len(args) else kwargs.get("dtype")
-                if given is None and isinstance(args[0], SimTensor) and _eligible(args[0]):
+                if given is None and _is_here(args[0]) and _eligible(args[0]):
                     if at < len(args):
                         args = (*args[:at], torch.float32, *args[at + 1 :])
                     else:

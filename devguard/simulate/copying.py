@@ -129,10 +129,8 @@ def _copies(patches: Patches) -> None:
     original_new = parameter.__new__
 
     def __new__(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
-        if not isinstance(data, SimTensor):
-            if issubclass(cls, SimTensor):
-                cls = plain_class(cls)
-            return original_new(cls, data, requires_grad)
+        if not isinstance(data, SimTensor) or plain_class(type(data)) not in (torch.Tensor, parameter):
+            return original_new(plain_class(cls), data, requires_grad)  # a parameter of another class stays of it
         return wrap(data._host.detach(), data._index, simulated_class(cls)).requires_grad_(requires_grad)
 
     patches.set(parameter, "__new__", staticmethod(__new__))

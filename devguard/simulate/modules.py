@@ -1,4 +1,4 @@
-"""nn.Module and optimizers: a move keeps every parameter the same object, also while a graph is alive."""
+"""nn.Module, scripts and optimizers: a move keeps every parameter the same object, also while a graph is alive."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.experimental import proxy_tensor
 from torch.optim import optimizer
 from torch.utils import _foreach_utils
 
@@ -20,7 +21,9 @@ def install(devices: Devices, patches: Patches) -> None:
     _apply(patches)
     _ordinals(devices, patches)
     _foreach(devices, patches)
+    _load_script(devices, patches)
     _compile(patches)
+    _trace(patches)
 
 
 def _apply(patches: Patches) -> None:
@@ -79,6 +82,20 @@ def _apply_script(module: Any, fn: Callable[[Any], Any], recurse: bool) -> Any:
     return module
 
 
+def _load_script(devices: Devices, patches: Patches) -> None:
+    """torch.jit.load reads a file in C++, which has no such device: what it read on the host is moved there."""
+    original = torch.jit.load
+
+    @functools.wraps(original)
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        index = None if map_location is None else devices.resolve(map_location)
+        if index is None:
+            return original(f, map_location, *args, **kwargs)  # type: ignore[no-untyped-call]
+        return original(f, "cpu", *args, **kwargs).to(devices.shown[index])  # type: ignore[no-untyped-call]
+
+    patches.set(torch.jit, "load", load)
+
+
 def _compile(patches: Patches) -> None:
     """What torch.compile makes runs as it is written: there is no device to compile for."""
     eager: Any = torch.compiler.set_stance("force_eager")
@@ -92,6 +109,12 @@ def _compile(patches: Patches) -> None:
         return original(model, backend="eager", **kwargs)  # importing the compiler would take seconds
 
     patches.set(torch, "compile", compile_)
+
+
+def _trace(patches: Patches) -> None:
+    """make_fx (torch.func.linearize) leaves classes it does not know to themselves: it would trace what they hold."""
+    known = proxy_tensor.HANDLED_TYPES
+    patches.set(proxy_tensor, "HANDLED_TYPES", (*known, SimTensor, simulated_class(torch.nn.Parameter)))
 
 
 def _foreach(devices: Devices, patches: Patches) -> None:

@@ -32,6 +32,7 @@ from devguard.simulate import (
     serialization,
     state,
     storage,
+    subclasses,
 )
 from devguard.simulate import memory as memory_
 from devguard.simulate.devices import Devices, parse_spec
@@ -79,6 +80,7 @@ class Simulation:
             for part in (moves, reads, construction):
                 part.install(self.devices, self._patches)
             copying.install(self._patches)
+            subclasses.install(self.devices, self._patches)
             indexing.install(self._patches)
             storage.install(self.devices, self._patches)
             serialization.install(self.devices, self._patches)

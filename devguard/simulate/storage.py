@@ -99,6 +99,15 @@ def install(devices: Devices, patches: Patches) -> None:
         return on_device(torch.UntypedStorage(self.nbytes()).copy_(self, False), index)
 
     patches.set(torch.storage, "_to", to)
+    typed: Any = torch.storage.TypedStorage
+    wrapped = typed._new_wrapped_storage
+
+    def new_wrapped_storage(self: Any, untyped: Any) -> Any:
+        if not isinstance(untyped, SimStorage) or type(self) is not typed:
+            return wrapped(self, untyped)
+        return typed(wrap_storage=untyped, dtype=self.dtype, _internal=True)
+
+    patches.set(typed, "_new_wrapped_storage", new_wrapped_storage)
     plain: Any = torch.UntypedStorage.__new__
 
     def __new__(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:

@@ -55,6 +55,13 @@ SimTensor.__name__ = SimTensor.__qualname__ = "Tensor"
 SimTensor.__module__ = "torch"
 
 
+class _Converting(SimTensor):
+    """Stands where a program's class looks for torch.Tensor with super(): there, results become of that class."""
+
+
+_Converting.__torch_function__ = vars(torch.Tensor)["__torch_function__"]
+
+
 @functools.cache
 def simulated_class(plain: type[torch.Tensor]) -> type[SimTensor]:
     """The class of a simulated `plain`: SimTensor itself for torch.Tensor, a class of both for any other (nn.Parameter)."""
@@ -64,7 +71,7 @@ def simulated_class(plain: type[torch.Tensor]) -> type[SimTensor]:
         return SimTensor
     body = {"_plain": plain, "__module__": plain.__module__, "__qualname__": plain.__qualname__}
     metaclass: Any = type(plain)
-    made: Any = metaclass(plain.__name__, (plain, SimTensor), body)
+    made: Any = metaclass(plain.__name__, (plain, _Converting), body)
     # What the plain class does with torch functions (as inherited) comes before what SimTensor does: nothing.
     # Set afterwards, because PyTorch switches an inherited one off in a new class that has a __torch_dispatch__.
     made.__torch_function__ = next(

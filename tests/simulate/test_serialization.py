@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import nn, package
 
 from devguard.simulate import active, simulate
 
@@ -219,3 +219,25 @@ def test_a_queue_hands_over_the_memory_itself() -> None:
 def test_a_queue_refuses_a_tensor_with_a_graph() -> None:
     with pytest.raises(RuntimeError, match="Cowardly refusing to serialize non-leaf tensor which requires_grad"):
         send(torch.ones(1, device="cuda", requires_grad=True) * 2)
+
+
+def test_a_package_loads_to_the_device_and_from_it() -> None:
+    buffer = io.BytesIO()
+    with package.PackageExporter(buffer) as exporter:
+        exporter.extern("**")
+        exporter.save_pickle("model", "model.pkl", nn.Linear(2, 1).to("cuda:1"))
+    for location, expected in ((None, "cuda:1"), ("cpu", "cpu"), ("cuda:0", "cuda:0")):
+        buffer.seek(0)
+        model = package.PackageImporter(buffer).load_pickle("model", "model.pkl", location)
+        assert str(model.weight.device) == expected
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_script_loads_to_the_device() -> None:
+    buffer = io.BytesIO()
+    torch.jit.save(torch.jit.script(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))), buffer)
+    for location in ("cuda:1", cuda1):
+        buffer.seek(0)
+        loaded: Any = torch.jit.load(buffer, map_location=location)
+        assert {str(t.device) for t in loaded.state_dict().values()} == {"cuda:1"}
+        assert loaded(torch.ones(2, 2, device="cuda:1")).is_cuda

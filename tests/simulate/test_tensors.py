@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_map_only
 
 from devguard.simulate import simulate
 
@@ -295,3 +297,89 @@ def test_a_custom_op_gets_the_simulated_tensors() -> None:
 
     assert twice(torch.ones(2, device="cuda:1")).tolist() == [2, 2]
     assert seen == ["cuda:1"]
+
+
+class Wrapper(torch.Tensor):
+    """A wrapper as programs write them: every op is done on what it holds."""
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, device=inner.device, requires_grad=inner.requires_grad
+        )
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        opened = tree_map_only(cls, lambda w: w.inner, (args, kwargs or {}))
+        return tree_map_only(torch.Tensor, cls, func(*opened[0], **opened[1]))
+
+
+def test_a_program_s_wrapper_goes_through_layers_autograd_and_autocast() -> None:
+    layer = nn.Linear(4, 2).cuda()
+    wrapped = Wrapper(torch.ones(1, 4, device="cuda:0"))
+    result: Any = layer(wrapped)
+    assert (type(result), str(result.device), result.is_cuda) == (Wrapper, "cuda:0", True)
+    torch.testing.assert_close(result.inner, layer(torch.ones(1, 4, device="cuda:0")))
+    assert Wrapper(torch.ones(2)).to("cuda:1").inner.device == torch.device("cuda:1")  # type: ignore[attr-defined]
+    assert str(wrapped.cpu().inner.device) == "cpu"  # type: ignore[attr-defined]
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert layer(wrapped).dtype == torch.bfloat16
+
+
+def test_jagged_tensors_compute() -> None:
+    jagged = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], layout=torch.jagged).cuda()
+    assert jagged.device.type == "cuda"
+    assert nn.Linear(3, 2).cuda()(jagged).values().shape == (3, 2)
+
+
+def test_results_become_of_a_class_that_asks_super() -> None:
+    class Mine(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+
+    there = torch.ones(2).as_subclass(Mine).cuda()
+    assert isinstance(there * 2, Mine)
+    parameter = nn.Parameter(there)
+    assert isinstance(parameter, Mine)
+    assert isinstance(parameter, nn.Parameter)
+
+
+def test_a_class_is_made_around_the_data_of_a_simulated_tensor() -> None:
+    class Tagged(torch.Tensor):
+        @staticmethod
+        def __new__(cls, data: torch.Tensor, tag: str) -> Any:
+            return torch.Tensor._make_subclass(cls, data)
+
+        def __init__(self, data: torch.Tensor, tag: str) -> None:
+            self.tag = tag
+
+    data = torch.zeros(2, device="cuda:1")
+    tagged = Tagged(data, "left")
+    data.add_(1)
+    assert (tagged.tag, str(tagged.device), tagged.tolist()) == ("left", "cuda:1", [1, 1])
+
+
+def test_transforms_show_the_device_to_what_they_run() -> None:
+    seen = []
+
+    def look(t: torch.Tensor) -> torch.Tensor:
+        seen.append((str(t.device), t.is_cuda))
+        return t + torch.ones(3, device=t.device)
+
+    torch.func.vmap(look)(torch.ones(2, 3, device="cuda:1"))
+    torch.func.vjp(look, torch.ones(3, device="cuda:1"))[1](torch.ones(3, device="cuda:1"))
+    assert seen == [("cuda:1", True)] * 2
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert torch.func.vmap(lambda t: t @ t)(torch.ones(2, 3, 3, device="cuda")).dtype == torch.bfloat16
+
+
+def test_what_is_traced_is_the_simulated_op() -> None:
+    x, y = torch.arange(3.0, device="cuda"), torch.arange(3.0)
+    _, push = torch.func.linearize(torch.cos, x)
+    torch.testing.assert_close(push(x).cpu(), -torch.sin(y) * y)
+    closed = make_fx(lambda t: t * torch.sin(x))(x + 1)
+    torch.testing.assert_close(closed(x + 2).cpu(), (y + 2) * torch.sin(y))
