@@ -97,7 +97,7 @@ def test_the_load_command_sees_memory_that_grows():
             kept.append(tally.bytes)  # numbers that devguard's code made
 
     with devguard.watch() as watch:
-        *_, growth = load.memory_over("leak", leak, 100_000, watch)
+        *_, growth = load.memory_over("leak", leak, 40_000, watch)
     assert not growth.fits
 
 
