@@ -93,7 +93,7 @@ class guard(_Scoped):
     `sync` speaks of waits for the accelerator, `h2d`, `d2h` and `d2d` of copies from host to device, device to host and
     device to device: "error" raises, "log" leaves it to the report, "allow" keeps it out of the report, None leaves it to
     the scope around. With `implicit_only` copies that the program asks for (`.to()`, `.cpu()`) are exempt. Outside a watch
-    the guard starts one of its own. Raises OptionsError for another level.
+    the guard starts one of its own. Raises OptionsError for another level, or where none is given.
     """
 
     def __init__(
@@ -114,6 +114,10 @@ class guard(_Scoped):
                 raise OptionsError(f"guard(): {name}={show(level)}: expected one of {', '.join(GUARD_LEVELS)}{tail}")
             if level is not None:
                 levels[name] = level
+        if not levels:
+            raise OptionsError(
+                'guard() says nothing: name what to forbid, such as guard(sync="error") or guard(h2d="error", d2h="error")'
+            )
         self._scope = GuardScope(levels, implicit_only)
 
     def _open(self, file: str, first: int, last: int) -> Callable[[], None]:

@@ -35,7 +35,7 @@ from devguard.observe.sampling import Sampling
 from devguard.observe.site import Site
 from devguard.observe.syncs import Syncs
 from devguard.observe.threads import Threads
-from devguard.options import Options
+from devguard.options import Options, OptionsError
 from devguard.report._layout import clean, clean_source
 from devguard.report.build import build_report, incomplete_report
 from devguard.report.model import Report
@@ -57,6 +57,14 @@ _OBSERVERS: tuple[Callable[[Recorder, Handlers], Observer], ...] = (
     Entries,
 )
 
+
+# Options of a whole run, which a part of a program can't follow.
+_OF_A_RUN = frozenset({"simulate", "memory", "report", "fail_on", "color", "quiet", "help"})
+_INSTEAD = {
+    "simulate": "put the watch inside `with devguard.simulate(...)`, which starts simulated devices",
+    "memory": "give it to `devguard.simulate(...)`, which starts simulated devices",
+    "report": "write `str(watch.report)` or `watch.report.to_json()` where you want it",
+}
 
 # The watches in force in this process, so that devguard.step() reaches one that sleeps too.
 _RUNNING: list[Watch] = []
@@ -81,6 +89,10 @@ class Watch:
         self, model: torch.nn.Module | None = None, *, options: Options | None = None, **overrides: Any
     ) -> None:
         self.model = model
+        for name in _OF_A_RUN & overrides.keys():
+            raise OptionsError(
+                f"watch({name}=...): {_INSTEAD.get(name, 'this is an option of `devguard run` and of pytest')}"
+            )
         if options is None:
             options = Options.load(**overrides)
         elif overrides:

@@ -202,3 +202,8 @@ def test_rules_go_by_name_too() -> None:
 def test_a_wrong_allowance_is_refused(codes: tuple[str, ...], reason: str, expected: str) -> None:
     with pytest.raises(OptionsError, match=expected):
         devguard.allow(*codes, reason=reason)
+
+
+def test_a_guard_that_forbids_nothing_is_refused() -> None:
+    with pytest.raises(OptionsError, match="name what to forbid"):
+        devguard.guard()

@@ -174,7 +174,14 @@ def site_of_node(filename: str, statement: ast.stmt, function: str) -> Site:
     first = statement.lineno
     last = _header_end(statement) if isinstance(statement, _COMPOUND) else (statement.end_lineno or first)
     text = _text(filename, first, last, statement.col_offset)
-    return Site(filename, first, last, statement.col_offset, statement.end_col_offset or 0, function, text)
+    return Site(filename, first, last, statement.col_offset, _end_column(filename, statement, last), function, text)
+
+
+def _end_column(filename: str, statement: ast.stmt, last: int) -> int:
+    """Where a statement ends in its last line, a compound one where its head does."""
+    if isinstance(statement, _COMPOUND):
+        return len(line_of(filename, last).rstrip().encode())
+    return statement.end_col_offset or 0
 
 
 def site_of(code: CodeType, lasti: int) -> Site:
@@ -200,7 +207,8 @@ def _site_of(filename: str, code: CodeType, lasti: int) -> Site:
         if decorator.lineno <= line <= (decorator.end_lineno or line):
             first, last = decorator.lineno, decorator.end_lineno or line
     if column < 0 or line != first:  # columns are those of the site's first line
-        column, end_column, line, end_line = statement.col_offset, statement.end_col_offset or 0, first, last
+        column, end_column = statement.col_offset, _end_column(filename, statement, last)
+        line, end_line = first, last
     column, end_column = characters(filename, line, column), characters(filename, end_line, end_column)
     return Site(filename, first, last, column, end_column, function, _text(filename, first, last, statement.col_offset))
 

@@ -77,7 +77,8 @@ class Span:
 
 def span_of(site: Site) -> Span:
     """The source of a site. Only what the report or this process has already read is used: no file is opened."""
-    texts = _known_lines(site) or site.text.split("\n")
+    known = _known_lines(site)
+    texts = known or site.text.split("\n")
     shown = [clean_source(text) for text in texts[:_MAX_SOURCE_LINES]]
     indent = min((len(text) - len(text.lstrip()) for text in shown if text.strip()), default=0)
     shown = [text[indent:] for text in shown]
@@ -85,7 +86,9 @@ def span_of(site: Site) -> Span:
         shown.append("…")
     first = shown[0] if shown else ""
     start, end = 0, max((len(text) for text in shown), default=0)
-    if site.line == site.end_line and indent <= site.column < site.end_column <= indent + len(first):
+    # Columns count the indentation, which a saved report does not have: without it all of the statement is underlined.
+    placed = bool(known) or (site.function == "<module>" and site.column == 0)
+    if placed and site.line == site.end_line and indent <= site.column < site.end_column <= indent + len(first):
         start, end = site.column - indent, site.end_column - indent
     return Span(tuple((site.line + index, text) for index, text in enumerate(shown)), start, end)
 

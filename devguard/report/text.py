@@ -128,10 +128,18 @@ def _summary(report: Report, base: str) -> list[Piece]:
     if not report.ops and not report.findings:
         return [("devguard: ", "strong"), ("no PyTorch op ran, so there was nothing to check\n", "")]
     out: list[Piece] = [("devguard: ", "strong"), (layout.verdict(report), worst), (f" {extent}\n", "")]
+    if not report.devices:
+        out.append(
+            (
+                "  no accelerator was there, so most mistakes could not show: --simulate cuda:2 gives simulated ones\n",
+                "mild",
+            )
+        )
     if report.exception is not None:
         message = layout.clean(report.exception.message)
         message = message if len(message) <= 200 else f"{message[:199]}…"
-        out.append((f"  the program ended with {layout.clean(report.exception.type)}: {message}\n", ""))
+        ended = layout.clean(report.exception.type) + (f": {message}" if message else "")
+        out.append((f"  the program ended with {ended}\n", ""))
     out += [(f"  not seen: {layout.not_seen_words(entry, base)}\n", "mild") for entry in report.not_seen]
     if not report.complete:
         out.append(("  the watch was not complete: findings may be missing\n", "warning"))
