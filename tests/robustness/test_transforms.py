@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.torch_version import TorchVersion
 
 import devguard
 
@@ -94,6 +95,7 @@ def job():
     sys.excepthook = excepthook  # PyTorch's own stays otherwise
 
 
+@pytest.mark.skipif(TorchVersion(torch.__version__) < "2.13", reason="its fake group gathers what nobody wrote")
 def test_distributed_tensors_and_sharded_modules_train(watched, job):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -251,7 +253,7 @@ def test_exported_programs_are_the_same(strict):
 
 
 def test_other_tools_count_what_they_count_without_a_watch():
-    from torch.utils._debug_mode import DebugMode
+    DebugMode = pytest.importorskip("torch.utils._debug_mode", reason="PyTorch 2.8 has none").DebugMode
 
     def counted(inside):
         with inside, DebugMode() as debug:

@@ -167,9 +167,9 @@ def graph(tensor) -> list[tuple[str, int]]:
     found, todo, seen = [], [tensor.grad_fn], set()
     while todo:
         node = todo.pop()
-        if node is None or id(node) in seen:
+        if node is None or node in seen:  # the nodes themselves: the number of one that went may come again
             continue
-        seen.add(id(node))
+        seen.add(node)
         found.append((type(node).__name__, len(node.next_functions), len(node.metadata)))
         todo.extend(following for following, _ in node.next_functions)
     return found
