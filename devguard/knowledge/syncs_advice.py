@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 _OFTEN = "or only every N steps"
 
 ADVICE: dict[str, str] = {
@@ -78,4 +80,15 @@ ADVICE: dict[str, str] = {
 
 def advice(key: str, tensor: str, called: str = "") -> str:
     """The text for a kind of wait, with the tensor's name in it; empty where there is none."""
-    return ADVICE.get(key, "").replace("{x}", tensor or "it").replace("{called}", called)
+    name = tensor or "it"
+    text = ADVICE.get(key, "").replace("{x}.", f"{_operand(name)}.").replace("{x}", name)
+    return text.replace("{called}", called)
+
+
+def _operand(text: str) -> str:
+    """The text of an expression as it may stand before a dot: ``(a + b)``."""
+    try:
+        whole = isinstance(ast.parse(text, mode="eval").body, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
+    except (SyntaxError, ValueError):
+        whole = True  # words, not code
+    return text if whole else f"({text})"

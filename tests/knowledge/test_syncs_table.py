@@ -13,7 +13,7 @@ import torch
 
 import devguard
 from devguard.knowledge.syncs import holds_for, sync_ops, version_tuple
-from devguard.knowledge.syncs_advice import ADVICE
+from devguard.knowledge.syncs_advice import ADVICE, advice
 from devguard.knowledge.syncs_conditions import CONDITIONS
 from devguard.knowledge.syncs_library import COMPOSITES, LIBRARY
 from devguard.knowledge.syncs_table import NEVER, SYNC_OPS, SyncOp
@@ -141,3 +141,8 @@ def test_an_entry_holds_for_its_versions(since: str, until: str, version: str, h
 
 def test_the_table_is_looked_up_by_schema_name() -> None:
     assert {sync.rule for sync in sync_ops()["aten::index"]} == {"DG203", "DG301"}
+
+
+def test_advice_is_code_that_python_accepts() -> None:
+    assert "sum (x + 1).detach() up" in advice("item", "x + 1")
+    assert "sum x.sum().detach() up" in advice("item", "x.sum()")
