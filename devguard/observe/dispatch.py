@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from devguard.observe import older_torch
 from devguard.observe.dynamo import keep_dynamo_out
-from devguard.observe.frames import Located, RawSite, raw_site, user_frame
+from devguard.observe.frames import Located, RawSite, raw_site
 from devguard.observe.origins import Origin, bounded, storage_key
 from devguard.observe.plan import FRESH_ALIAS, Handler, Plan
 from devguard.observe.recorder import Recorder
@@ -167,8 +167,6 @@ class DispatchMode(TorchDispatchMode):
         if plan.fresh:
             try:
                 self.record_origin(plan, args, result, raw_site(sys._getframe().f_back))
-                if plan.constructor and args[0] == [0]:
-                    result = as_constructed(result, sys._getframe().f_back)
             except Exception as problem:
                 recorder.fail("origins", problem)
         return result
@@ -272,21 +270,6 @@ class DispatchMode(TorchDispatchMode):
         except Exception as problem:
             recorder.fail("higher-order ops", problem)
         return func(*args, **kwargs)
-
-
-def as_constructed(result: Any, frame: FrameType | None) -> Any:
-    """The empty tensor that ``super().__new__(cls)`` of a tensor subclass asked for, as an object of `cls`.
-
-    PyTorch's constructor refuses the plain tensor that any dispatch mode gives back ("already associated to a python object of type
-    Tensor"), and accepts one that has the type it is about to make."""
-    frame = user_frame(frame)
-    if frame is None or frame.f_code.co_name != "__new__" or not frame.f_code.co_argcount:
-        return result
-    kind = frame.f_locals.get(frame.f_code.co_varnames[0])
-    if isinstance(kind, type) and issubclass(kind, _Tensor) and kind is not _Tensor:
-        with torch._C.DisableTorchFunctionSubclass():
-            return _Tensor._make_subclass(kind, result)
-    return result
 
 
 def leave(mode: DispatchMode) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from devguard.observe import constructors
 from devguard.observe.dispatch import Handlers
 from devguard.observe.frames import Located
 from devguard.observe.patching import Patches
@@ -92,6 +93,7 @@ class Entries:
                 )
                 for owner, attribute in places:
                     self.patches.wrap(owner, attribute, wrapper)
+        constructors.install(self.patches)
 
     def stop(self) -> None:
         """Give them back."""

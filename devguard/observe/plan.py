@@ -22,15 +22,14 @@ class Plan:
 
     `tensors` and `lists` are the positions of the arguments that hold a tensor or a list of tensors, `tensor_names` and `list_names`
     their names; `fresh` says that the outputs are new tensors whose origin is to be recorded; `copies` that they continue their
-    input's history; `constructor` that a tensor subclass's `super().__new__(cls)` may be behind the op; `composite` that it arrives
-    whole only in inference mode and is looked through; `before`, `after` are the handlers registered for it.
+    input's history; `composite` that it arrives whole only in inference mode and is looked through; `before`, `after` are the
+    handlers registered for it.
     """
 
     __slots__ = (
         "after",
         "before",
         "composite",
-        "constructor",
         "copies",
         "fresh",
         "list_names",
@@ -71,7 +70,6 @@ class Plan:
         makes_tensor = any(str(out.type) in ("Tensor", "List[Tensor]") for out in schema.returns)
         self.fresh = self.name in FRESH_ALIAS or (makes_tensor and not aliased and self.name not in _SHARES_INPUT)
         self.copies = self.name in _COPIES
-        self.constructor = self.name == "aten::empty"
         self.composite = (
             schema.name.startswith("aten::")
             and torch._C._dispatch_has_kernel(func.name())  # some are TorchScript's alone (aten::dim in PyTorch 2.8)

@@ -36,6 +36,17 @@ class _PerThread(threading.local):
         self.modules: list[Any] = []
 
 
+_ROOM = 200  # frames: more than a part needs
+
+
+def _at_the_end_of_the_stack() -> bool:
+    """Is the caller so deep that Python has no room left for a part of devguard?"""
+    room, frame = sys.getrecursionlimit() - _ROOM, sys._getframe(1)
+    while room > 0 and frame.f_back is not None:
+        room, frame = room - 1, frame.f_back
+    return room <= 0
+
+
 class Recorder:
     """The shared state of one watch. Observers write facts here; rules read `facts` later."""
 
@@ -67,6 +78,8 @@ class Recorder:
 
     def fail(self, part: str, problem: BaseException) -> None:
         """A part of devguard failed: remember it once. The program goes on, the part stays off."""
+        if isinstance(problem, RecursionError) and _at_the_end_of_the_stack():
+            return  # the program's own recursion, which ends in a moment: this one event is not seen
         if part not in self.broken:
             self.broken.add(part)
             self.facts.fail(part, problem)

@@ -70,3 +70,11 @@ def _same_data(patches: Patches) -> None:
         return wrap(data._host.detach(), data._index, simulated_class(cls)).requires_grad_(require_grad)
 
     patches.set(torch.Tensor, "_make_subclass", staticmethod(make))
+    construct = torch.Tensor.__new__
+
+    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and isinstance(args[0], SimTensor) and cls is not torch.Tensor and not kwargs:
+            return args[0].as_subclass(cls)  # the graph goes on
+        return construct(cls, *args, **kwargs)
+
+    patches.set(torch.Tensor, "__new__", staticmethod(new))
