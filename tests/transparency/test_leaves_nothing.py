@@ -91,13 +91,15 @@ def garbage(device: str) -> list[str]:
     with devguard.simulate("cuda:1"):
         gc.collect()
         gc.disable()
+        others = {id(one) for one in gc.get_objects() if issubclass(type(one), (torch.Tensor, nn.Module))}
         gc.set_debug(gc.DEBUG_SAVEALL)
         try:
             watch = devguard.watch().start()
             run(device)
             watch.stop()
             gc.collect()
-            return [type(one).__name__ for one in gc.garbage if issubclass(type(one), (torch.Tensor, nn.Module))]
+            left = [one for one in gc.garbage if id(one) not in others]  # others: of tests that ran before this one
+            return [type(one).__name__ for one in left if issubclass(type(one), (torch.Tensor, nn.Module))]
         finally:
             gc.set_debug(0)
             gc.garbage.clear()
