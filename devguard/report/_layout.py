@@ -140,7 +140,7 @@ def times(count: int) -> str:
 def counts(finding: Finding) -> str:
     """How often, when and at what cost a finding came up."""
     parts = [times(finding.count)]
-    if finding.per_step and finding.count > 1:
+    if finding.per_step and finding.count > 1 and finding.last_step > finding.first_step:
         parts.append(f"{rate(finding.per_step)} per step")
     if finding.last_step > finding.first_step:
         parts.append(f"steps {finding.first_step} to {finding.last_step}")
