@@ -136,6 +136,9 @@ def _of_node(node: ast.AST, jump: bool) -> Reading:
         return Reading("branch", "", (node.operand,))
     if isinstance(node, (ast.If, ast.While, ast.Assert, ast.IfExp)):
         return Reading("branch", "", (node.test,))
+    if isinstance(node, ast.With):  # its instructions enter and leave what the item made
+        made = [item.context_expr for item in node.items]
+        return _of_call(made[0]) if len(made) == 1 and isinstance(made[0], ast.Call) else UNKNOWN
     if isinstance(node, ast.expr):
         return Reading("branch" if isinstance(node, (ast.BoolOp, ast.Name, ast.Attribute)) else "read", "", (node,))
     return UNKNOWN
@@ -171,7 +174,7 @@ def _node_in_file(code: CodeType, lasti: int) -> ast.expr | ast.stmt | None:
     if span is None or span[2] < 0 or tree is None:
         return None
     for node in ast.walk(tree):
-        if isinstance(node, (ast.expr, ast.If, ast.While)) and span == (
+        if isinstance(node, (ast.expr, ast.If, ast.While, ast.With)) and span == (
             node.lineno,
             node.end_lineno,
             node.col_offset,

@@ -187,6 +187,7 @@ def _in_library(sync: SyncOp, entry: LibrarySync, frame: FrameType, reading: Rea
         rule, hidden, advice = entry.rule or sync.rule, entry.hidden or sync.hidden, entry.advice
     else:
         rule, hidden, advice = sync.rule, sync.hidden or entry.hidden, sync.advice or entry.advice
+        advice = entry.advice if entry.advice == "optimizer" else advice  # the op is not the user's to write otherwise
         rule = entry.rule if sync.kind == "dynamic-shape" and entry.rule == "DG203" else rule
     subject = entry.subject if sync.op in GENERIC or sync.subject in ("self", "A", "info") else sync.subject
     if entry.subject and sync.op.startswith("aten::_nested"):

@@ -96,7 +96,9 @@ def _what(fact: SyncFact) -> str:
     if fact.rule == "DG203":
         by = fact.library or called
         what = f"the result of {by}({names})" if by else f"what a mask takes from {names}"
-        hidden = f" ({fact.hidden})" if fact.hidden else ""
+        if fact.library and not fact.names:
+            what = f"a tensor inside {fact.library}"
+        hidden = f" ({fact.hidden})" if fact.hidden not in ("", "a value") else ""
         return f"the size of {what} depends on the data{hidden}"
     if fact.rule == "DG205":
         by = fact.library or called or fact.op.removeprefix("aten.")

@@ -159,3 +159,21 @@ def test_only_plain_paths_are_followed(text: str, found: Any) -> None:
     known = {"a": 1, "box": SimpleNamespace(x=2), "d": {"k": 3}, "seq": [4, 5], "loud": Loud(), "net": net}
     node = ast.parse(text, mode="eval").body
     assert value_of(node, known.get) == found
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no columns")
+@pytest.mark.parametrize("lines", ["with v.open(w):\n    x = abs(-1)", "with v.open(w): x = abs(-1)"])
+def test_a_with_statement_enters_what_its_item_made(lines: str, tmp_path: Path) -> None:
+    class Opened(Probe):
+        def open(self, _: Any) -> Opened:
+            return self
+
+        def __enter__(self) -> None:
+            self.sites.append((sys._getframe(1).f_code, sys._getframe(1).f_lasti))
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    opened = Opened()
+    with mock.patch(f"{__name__}.Probe", return_value=opened):
+        assert reading_of(lines, tmp_path).callee == "open"

@@ -133,3 +133,18 @@ def test_in_a_library_the_users_call_is_the_line_to_change(tmp_path: Path, monke
     assert found.cause is not None
     assert found.where.text == "self.total += value.item()"
     assert found.called_from.text == found.cause.text == "metric.update(loss.detach())"
+
+
+def test_a_wait_inside_an_optimizer_is_told_as_that(tmp_path: Path) -> None:
+    text = """
+lookup = nn.Embedding(5, 3, sparse=True).to(device)
+sparse = torch.optim.SparseAdam(lookup.parameters())
+for _ in range(6):
+    sparse.zero_grad()
+    lookup(ids).sum().backward()
+    sparse.step()
+"""
+    (found,) = waits(watched(HEAD + text, tmp_path))
+    assert "the size of a tensor inside SparseAdam depends on the data;" in found.message
+    assert found.fix is not None
+    assert "this optimizer" in found.fix.text
