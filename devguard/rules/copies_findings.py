@@ -8,7 +8,7 @@ from typing import Any
 from devguard.observe.copies_facts import CopyFact
 from devguard.observe.facts import Facts
 from devguard.observe.site import Site
-from devguard.observe.source import node_at, text_of, users_code
+from devguard.observe.source import node_at, text_of
 from devguard.observe.symbolize import users_line
 from devguard.observe.tally import Tally
 from devguard.rules.copies_source import is_assignment_to_part, receiver
@@ -109,7 +109,7 @@ def culprit(fact: CopyFact) -> str:
     op = fact.how.removeprefix("aten.").partition(".")[0]
     if op != "_to_copy":
         return f"{op}()"
-    node = node_at(*users_code(fact.site)) if fact.site is not None else None
+    node = node_at(fact.site[0], fact.site[1]) if fact.site is not None else None
     if isinstance(node, ast.Call):
         function = node.func
         return f".{function.attr}()" if isinstance(function, ast.Attribute) else f"{text_of(function)}()"

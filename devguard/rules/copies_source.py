@@ -1,5 +1,7 @@
 """Questions about source text that the copy rules ask: was it made by a factory, does what left the device come back?
 
+They are asked of the innermost place that is not PyTorch's, be it in the program or in a library that it has installed.
+
 All of it is read from the function's syntax tree when a finding is built; nothing here is certain, and the rules say so."""
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Iterator
 from types import CodeType
 
 from devguard.observe.frames import RawSite
-from devguard.observe.source import node_at, text_of, users_code
+from devguard.observe.source import node_at, text_of
 from devguard.observe.symbolize import module_ast, position, statement_at
 
 Place = tuple[CodeType, int]
@@ -30,7 +32,7 @@ def receiver(raw: RawSite | None) -> ast.expr | None:
     """What the move at a raw site is called on."""
     if raw is None:
         return None
-    node = node_at(*users_code(raw))
+    node = node_at(raw[0], raw[1])
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return node.func.value
     return None
@@ -40,7 +42,7 @@ def is_assignment_to_part(raw: RawSite | None) -> bool:
     """Is the statement an assignment to a part of a tensor, ``x[...] = y``?"""
     if raw is None:
         return False
-    code, lasti = users_code(raw)
+    code, lasti = raw[0], raw[1]
     span = position(code, lasti)
     statement = statement_at(code.co_filename, span[0]) if span else None
     targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -95,7 +97,7 @@ def made_by_factory(raw: RawSite | None) -> bool:
     value = receiver(raw)
     if raw is None or value is None:
         return False
-    scope = scope_of(users_code(raw)[0])
+    scope = scope_of(raw[0])
     return scope is not None and _from_factories(value, scope, 16) is True and not _used_before(raw, value, scope)
 
 
@@ -103,7 +105,7 @@ def _used_before(raw: RawSite, value: ast.expr, scope: ast.AST) -> bool:
     """Is what is moved also used where it was made, other than to make or to move it? Then it was not made only to be moved."""
     while isinstance(value, (ast.Call, ast.Subscript, ast.Attribute)):
         value = value.func if isinstance(value, ast.Call) else value.value
-    code, lasti = users_code(raw)
+    code, lasti = raw[0], raw[1]
     move, span = node_at(code, lasti), position(code, lasti)
     statement = statement_at(code.co_filename, span[0]) if span else None
     if not isinstance(value, ast.Name) or statement is None:
