@@ -100,7 +100,9 @@ def position(code: CodeType, lasti: int) -> Span | None:
         line = start
     if line is None:
         return None
-    return span_of(code.co_filename, code, lasti, line) or (line, line, -1, -1)
+    # `executing` opens the file by itself, and what is no plain file may have no end
+    known = span_of(code.co_filename, code, lasti, line) if lines_of(code.co_filename) else None
+    return known or (line, line, -1, -1)
 
 
 def _header_end(node: ast.stmt) -> int:
