@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+from devguard.knowledge.expressions import before_a_dot
 
 _OFTEN = "or only every N steps"
 
@@ -81,14 +81,5 @@ ADVICE: dict[str, str] = {
 def advice(key: str, tensor: str, called: str = "") -> str:
     """The text for a kind of wait, with the tensor's name in it; empty where there is none."""
     name = tensor or "it"
-    text = ADVICE.get(key, "").replace("{x}.", f"{_operand(name)}.").replace("{x}", name)
+    text = ADVICE.get(key, "").replace("{x}.", f"{before_a_dot(name)}.").replace("{x}", name)
     return text.replace("{called}", called)
-
-
-def _operand(text: str) -> str:
-    """The text of an expression as it may stand before a dot: ``(a + b)``."""
-    try:
-        whole = isinstance(ast.parse(text, mode="eval").body, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
-    except (SyntaxError, ValueError):
-        whole = True  # words, not code
-    return text if whole else f"({text})"

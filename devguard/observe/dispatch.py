@@ -243,7 +243,8 @@ class DispatchMode(TorchDispatchMode):
             key = storage_key(result)
             if key is not None:
                 device = result.get_device()
-                source = None if parent is not None else self._source(plan, args, device)
+                early = device < 0 and parent is None and recorder.facts.devices
+                source = self._source(plan, args) if early else None
                 recorder.origins.put(key, Origin(site, plan.short, device, step, parent, source))
         elif isinstance(result, (tuple, list)):
             for item in result:
@@ -251,16 +252,15 @@ class DispatchMode(TorchDispatchMode):
                     key = storage_key(item)
                     if key is not None:
                         device = item.get_device()
-                        source = None if parent is not None else self._source(plan, args, device)
+                        early = device < 0 and parent is None and recorder.facts.devices
+                        source = self._source(plan, args) if early else None
                         recorder.origins.put(key, Origin(site, plan.short, device, step, parent, source))
 
-    def _source(self, plan: Plan, args: tuple[Any, ...], device: int) -> Origin | None:
+    def _source(self, plan: Plan, args: tuple[Any, ...]) -> Origin | None:
         """What the host calculates while there is an accelerator is where device bugs begin: keep where it came from.
 
         What has just been lifted out of Python data came to be unseen: what the table holds at its address is another's."""
-        if device >= 0 or not self.recorder.facts.devices or plan.name in FRESH_ALIAS:
-            return None
-        return self.recorder.origins.of_operands(args)
+        return None if plan.name in FRESH_ALIAS else self.recorder.origins.of_operands(args)
 
     def higher_order(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """torch.cond, flex_attention and kin: run as they are, told in `not_seen`."""

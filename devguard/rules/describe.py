@@ -6,6 +6,7 @@ import ast
 from types import CodeType
 from typing import Any
 
+from devguard.knowledge.expressions import before_a_dot, node_of
 from devguard.observe.facts import Facts, TensorFact
 from devguard.observe.frames import RawSite
 from devguard.observe.origins import Origin, stations
@@ -51,10 +52,5 @@ def project_code(site: RawSite) -> CodeType:
 
 def moving(name: str, call: str) -> str:
     """The code that moves a tensor: ``x = x.cuda()`` for what can be assigned to, ``(a * b).cuda()`` for a calculated one."""
-    try:
-        node = ast.parse(name, mode="eval").body
-    except (SyntaxError, ValueError):
-        return f"{name}.{call}"
-    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-        return f"{name} = {name}.{call}"
-    return f"{name}.{call}" if isinstance(node, ast.Call) else f"({name}).{call}"
+    moved = f"{before_a_dot(name)}.{call}"
+    return f"{name} = {moved}" if isinstance(node_of(name), (ast.Name, ast.Attribute, ast.Subscript)) else moved
